@@ -1,0 +1,28 @@
+"""Puts `support` and `proofs` on the path, imports torch and ignite once, and prints at the end what was inspected."""
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import ignite.distributed  # noqa: E402,F401  imported here once; ranks are forks of this process
+from support.claims import COUNTS  # noqa: E402
+
+
+def pytest_sessionfinish(session):
+    """Under xdist each worker hands its counts to the controller."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["counts"] = dict(COUNTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    COUNTS.update(getattr(node, "workeroutput", {}).get("counts", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if COUNTS:
+        terminalreporter.section("inspected")
+        for what, n in sorted(COUNTS.items()):
+            terminalreporter.write_line(f"{n:6d}  {what}")

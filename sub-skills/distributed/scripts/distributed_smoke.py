@@ -1,0 +1,1860 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.9"
+# dependencies = ["torch>=2.0", "pytorch-ignite>=0.4.13", "numpy"]
+# ///
+"""Is this machine all right for ignite.distributed? Starts real ranks, runs every helper, compares with known values.
+
+How it is built: a *supervisor* that never joins a process group, and *ranks* that do nothing but join and check.
+The supervisor hands one check at a time to all ranks over pipes and waits for every answer, so it knows what each
+rank is doing even when the world is dead; it holds the deadline, fetches the Python stack of a silent rank and ends
+the tree. Under torchrun or srun each process is a supervisor with one rank; they meet in a TCPStore, and the one of
+rank 0 leads. A check is one function, decorated with @check, that compares with `expect`; what a rank should be
+(rank, size, node) comes from the launcher, never from the helper under test. Nothing here imports torch until needed.
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import faulthandler
+import importlib.util
+import io
+import json
+import logging
+import os
+import pickle
+import platform
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+STARTED = time.monotonic()
+TARGETS = ("serial", "gloo", "nccl", "mpi", "horovod", "xla-tpu")
+NATIVE = ("gloo", "nccl", "mpi")
+LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+GRACE = 3.0  # seconds that the other ranks get to finish a check after one has failed it
+API = "references/api-reference.md#"
+TROUBLE = "references/troubleshooting.md#"
+torch = dist = ignite = idist = None  # set by import_libraries()
+
+
+class UsageError(Exception):
+    """Something the caller has to change before anything can run: exit 2."""
+
+
+def import_libraries():
+    """Import torch and ignite once, before any rank is forked; says what to install when one is missing."""
+    global torch, dist, ignite, idist
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking for CUDA must not make a fork unsafe
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as e:
+        return f"torch cannot be imported ({e}): pip install torch"
+    try:
+        import ignite
+        import ignite.distributed as idist
+    except ImportError as e:
+        return f"ignite cannot be imported ({e}): pip install pytorch-ignite"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Checks: what they know, how they compare
+# ------------------------------------------------------------------------------------------------------------------
+CHECKS = {}  # id -> Check, in the order in which a set-up comes to life
+
+
+class Check:
+    def __init__(self, name, function, phase, needs, uses, since, native):
+        self.id, self.function, self.phase, self.needs = name, function, phase, needs
+        self.uses, self.since, self.native = uses, since, native
+
+
+def check(name, *, phase="joined", needs=1, uses=(), since=None, native=False):
+    """Register a check.
+
+    Args:
+        name: its id; for a check of a public helper, the helper's name.
+        phase: "before" the group exists, "joined", or "after" it was left; serial runs know no phases.
+        needs: processes below which it would prove nothing.
+        uses: checks whose helper this one relies on; if one of those failed, this one is skipped.
+        since: first Ignite release that has the helper, if later than 0.4.13.
+        native: whether it needs torch's own process group.
+    """
+
+    def register(function):
+        CHECKS[name] = Check(name, function, phase, needs, tuple(uses), since, native)
+        return function
+
+    return register
+
+
+class World:
+    """What a rank should be, as its launcher says, and a side channel that is no collective.
+
+    Attributes: rank, size, local_rank, local_size, node, nnodes; target and backend; serial, native, slurm (flags);
+    timeout (seconds left); folder (temporary, shared by the ranks of one host).
+    """
+
+    def __init__(self, spec):
+        self.__dict__.update(spec)
+        self.serial = self.target == "serial"
+        self.native = self.target in NATIVE
+        self.backend = None if self.serial else self.target
+        self.last = self.size - 1
+        self.mismatches, self.store, self.current, self._round = [], None, None, {}
+
+    def connect(self):
+        if not self.serial and self.store is None:
+            store = dist.TCPStore(self.store_host, self.store_port, None, False, timedelta(seconds=self.timeout))
+            self.store = dist.PrefixStore(self.store_prefix + "/side", store)
+
+    def share(self, name, value):
+        """What every rank gave, in rank order, through the store."""
+        if self.size == 1:
+            return [value]
+        self.announce(name, value)
+        return [pickle.loads(self.store.get(self._key(name, r))) for r in range(self.size)]
+
+    def announce(self, name, value=None):
+        if self.size > 1:
+            self.store.set(self._key(name, self.rank), pickle.dumps(value))
+
+    def await_others(self, name):
+        """Return when every other rank has announced `name`."""
+        if self.size > 1:
+            self.store.wait([self._key(name, r) for r in range(self.size) if r != self.rank])
+
+    def announced(self, name, rank):
+        return self.size == 1 or self.store.check([self._key(name, rank)])
+
+    def _key(self, name, rank):
+        return f"{self.current}/{name}/{rank}"
+
+    def expect(self, what, observed, expected):
+        """Record a mismatch unless observed equals expected, in type too; the check goes on, so ranks stay in step."""
+        if not same(observed, expected):
+            self.mismatches.append((what, show(observed), show(expected)))
+
+    def expect_raises(self, what, error, text, function, *args, **kwargs):
+        try:
+            result = function(*args, **kwargs)
+        except error as e:
+            if text not in str(e):
+                self.mismatches.append((what, f"{type(e).__name__}: {e}", f"{error.__name__} with '{text}'"))
+        else:
+            self.mismatches.append((what, f"returned {show(result)}", f"{error.__name__} with '{text}'"))
+
+    def expect_none(self, what, observed):
+        self.expect(f"{what} returns", observed, None)
+
+
+def same(a, b):
+    if torch.is_tensor(a) or torch.is_tensor(b):
+        return (
+            torch.is_tensor(a) and torch.is_tensor(b) and a.shape == b.shape and a.dtype == b.dtype
+            and bool(torch.equal(a.detach().cpu(), b.detach().cpu()))
+        )
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def show(value):
+    if torch.is_tensor(value):
+        return f"tensor({value.tolist()}, {str(value.dtype).replace('torch.', '')})"[:200]
+    return repr(value)[:200]
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The checks, in the order in which a set-up comes to life
+# ------------------------------------------------------------------------------------------------------------------
+def importable(module):
+    """Whether a package can be imported; not asked by importing it unless it is there."""
+    if importlib.util.find_spec(module.split(".")[0]) is None:
+        return False
+    try:
+        importlib.import_module(module)
+        return True
+    except Exception:
+        return False
+
+
+@check("has_native_dist_support", phase="before")
+def _(w):
+    w.expect("has_native_dist_support", idist.has_native_dist_support, dist.is_available())
+
+
+@check("has_hvd_support", phase="before")
+def _(w):
+    w.expect("has_hvd_support", idist.has_hvd_support, importable("horovod.torch"))
+
+
+@check("has_xla_support", phase="before")
+def _(w):
+    w.expect("has_xla_support", idist.has_xla_support, importable("torch_xla.core.xla_model"))
+
+
+def native_backends():
+    return tuple(b for b in ("nccl", "gloo", "mpi") if dist.is_available() and getattr(dist, f"is_{b}_available")())
+
+
+@check("registered_computation_models", phase="before")
+def _(w):
+    models = idist.registered_computation_models
+    wanted = ["serial"] + ["native-dist"] * dist.is_available()
+    wanted += ["xla-dist"] * importable("torch_xla.core.xla_model") + ["horovod-dist"] * importable("horovod.torch")
+    w.expect("type", type(models), tuple)
+    w.expect("models", sorted(m.name for m in models), sorted(wanted))
+
+
+@check("available_backends", phase="before")
+def _(w):
+    wanted = set(native_backends())
+    wanted |= {"xla-tpu"} if importable("torch_xla.core.xla_model") else set()
+    wanted |= {"horovod"} if importable("horovod.torch") else set()
+    backends = idist.available_backends()
+    w.expect("type", type(backends), tuple)
+    w.expect("backends", sorted(backends), sorted(wanted))
+
+
+@check("hostname", phase="before")
+def _(w):
+    w.expect("hostname()", idist.hostname(), socket.gethostname())
+
+
+def spawned(local_rank, path, *, factor):
+    """What idist.spawn and Parallel run in the processes that they start: says who it is and what the world sums to."""
+    total = torch.tensor([float(local_rank + 1)])
+    dist.all_reduce(total)
+    seen = [dist.get_rank(), dist.get_world_size(), os.environ["LOCAL_RANK"], factor, total.item()]
+    Path(path, f"{local_rank}.json").write_text(json.dumps(seen))
+
+
+def failing(local_rank):
+    raise ValueError("raised on purpose")
+
+
+@contextlib.contextmanager
+def own_world(w):
+    """A clean environment and a folder, for helpers that start processes of their own."""
+    before = dict(os.environ)
+    for name in [n for n in os.environ if n in LAUNCH_VARIABLES or n.startswith(("SLURM_", "TORCHELASTIC_"))]:
+        del os.environ[name]
+    with tempfile.TemporaryDirectory(dir=w.folder) as folder:
+        try:
+            yield folder
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def expect_spawned(w, what, folder):
+    seen = [json.loads(p.read_text()) for p in sorted(Path(folder).glob("*.json"))]
+    w.expect(f"{what}: each rank's [rank, world size, LOCAL_RANK, keyword, sum]", seen,
+             [[r, 2, str(r), 7, 3.0] for r in range(2)])
+
+
+@check("spawn", phase="before", native=True)
+def _(w):
+    if w.target != "gloo" or w.rank not in (0, w.last) or not hasattr(os, "fork"):
+        return
+    with own_world(w) as folder:
+        kwargs = dict(nproc_per_node=2, start_method="fork", init_method=f"file://{folder}/store")
+        w.expect_none("spawn", idist.spawn("gloo", spawned, (folder,), {"factor": 7}, **kwargs))
+        expect_spawned(w, "spawn", folder)
+    w.expect_raises("spawn of an unknown backend", ValueError, "Backend should be one of",
+                    idist.spawn, "no-such-backend", spawned, ("",))
+
+
+def raw_sum(device="cpu"):
+    total = torch.tensor([float(dist.get_rank() + 1)], device=device)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def own_device(w):
+    """The device on which ranks of this target compute, from torch alone."""
+    if w.target == "xla-tpu":
+        import torch_xla.core.xla_model as xm
+
+        return xm.xla_device()
+    if torch.cuda.is_available():
+        return torch.device("cuda") if w.serial else torch.device("cuda", torch.cuda.current_device())
+    if w.serial and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+@check("initialize")
+def _(w):
+    if w.serial:
+        w.expect_raises("initialize of an unknown backend", ValueError, "Backend should be one of",
+                        idist.initialize, "no-such-backend")
+        return
+    w.environment_before = dict(os.environ)
+    kwargs = {"timeout": timedelta(seconds=int(w.timeout) + 60)} if w.native else {}
+    w.expect_none("initialize", idist.initialize(w.backend, **kwargs))
+    if not w.native:
+        return
+    w.expect("a process group exists", dist.is_initialized(), True)
+    if not dist.is_initialized():
+        return
+    w.expect("[backend, rank, world size] of the group",
+             [dist.get_backend(), dist.get_rank(), dist.get_world_size()], [w.backend, w.rank, w.size])
+    w.expect("RANK, WORLD_SIZE, LOCAL_RANK in the environment",
+             [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK")],
+             [str(w.rank), str(w.size), str(w.local_rank)])
+    with contextlib.suppress(AttributeError, RuntimeError):  # private in torch; read where it can be
+        seen = dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout
+        w.expect("timeout of the group", seen, kwargs["timeout"])
+    w.expect("sum over ranks by torch itself", raw_sum(own_device(w)), w.size * (w.size + 1) / 2)
+
+
+@check("backend", uses=["initialize"])
+def _(w):
+    w.expect("backend()", idist.backend(), w.backend)
+
+
+@check("model_name", uses=["initialize"])
+def _(w):
+    names = {"serial": "serial", "horovod": "horovod-dist", "xla-tpu": "xla-dist"}
+    w.expect("model_name()", idist.model_name(), names.get(w.target, "native-dist"))
+
+
+@check("device", uses=["initialize"])
+def _(w):
+    w.expect("device()", idist.device(), own_device(w))
+
+
+def getter(name, attribute):
+    @check(name, uses=["initialize"])
+    def _(w):
+        w.expect(f"{name}()", getattr(idist, name)(), getattr(w, attribute))
+
+
+getter("get_rank", "rank")
+getter("get_world_size", "size")
+getter("get_local_rank", "local_rank")
+getter("get_nproc_per_node", "local_size")
+getter("get_nnodes", "nnodes")
+getter("get_node_rank", "node")
+GETTERS = ("get_rank", "get_world_size", "get_local_rank", "get_nproc_per_node", "get_nnodes", "get_node_rank")
+
+
+@check("show_config", uses=["backend", "model_name", "device", "hostname", *GETTERS])
+def _(w):
+    logger = logging.getLogger("ignite.distributed.utils")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logging.root.manager.loggerDict.pop(logger.name, None)
+    stream = io.StringIO()
+    with contextlib.redirect_stderr(stream):
+        w.expect_none("show_config", idist.show_config())
+    lines = [line.rpartition("INFO: ")[2] for line in stream.getvalue().splitlines()]
+    names = {"serial": "serial", "horovod": "horovod-dist", "xla-tpu": "xla-dist"}
+    wanted = [
+        f"distributed configuration: {names.get(w.target, 'native-dist')}", f"backend: {w.backend}",
+        f"device: {own_device(w).type}", f"hostname: {socket.gethostname()}", f"world size: {w.size}",
+        f"rank: {w.rank}", f"local rank: {w.local_rank}", f"num processes per_node: {w.local_size}",
+        f"num nodes: {w.nnodes}", f"node rank: {w.node}",
+    ]
+    w.expect("lines logged", lines, wanted if w.rank == 0 else [])
+
+
+BIG = 2**53 + 1  # an integer that no float holds
+
+
+@check("all_reduce", uses=["initialize"])
+def _(w):
+    n, r, device = w.size, w.rank, own_device(w)
+    total = n * (n + 1) // 2
+    w.expect("sum of ints rank + 1", idist.all_reduce(r + 1), total)
+    w.expect("sum of floats (rank + 1) / 4", idist.all_reduce((r + 1) / 4), total / 4)
+    w.expect("maximum of large ints", idist.all_reduce(BIG + r, "MAX"), BIG + n - 1)
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64, device=device) * (r + 1)
+    result = idist.all_reduce(x)
+    w.expect("sum of tensors", result, torch.tensor([[1.0, 2.0]], dtype=torch.float64) * total)
+    if w.native or w.serial:
+        w.expect("the result is the tensor that was given", result is x, True)
+    product = 1
+    for i in range(n):
+        product *= i % 3 + 1
+    w.expect("PRODUCT", idist.all_reduce(r % 3 + 1, op="PRODUCT"), product)
+    w.expect("MIN", idist.all_reduce(5 - r % 4, op="MIN"), 5 - min(n - 1, 3))
+    w.expect("MAX", idist.all_reduce(r % 4, op="MAX"), min(n - 1, 3))
+    if w.target == "horovod":
+        return
+    bits_and = bits_or = 6 | (1 if 0 in range(1) else 0)
+    for i in range(1, n):
+        bits_and, bits_or = bits_and & (6 | (i % 2 == 0)), bits_or | (8 * (i % 2)) | (6 | (i % 2 == 0))
+    w.expect("AND", idist.all_reduce(6 | (r % 2 == 0) | 8 * (r % 2), op="AND"), bits_and)
+    w.expect("OR", idist.all_reduce(6 | (r % 2 == 0) | 8 * (r % 2), op="OR"), bits_or)
+    if w.serial:
+        return
+    members = list(range(max(1, n - 1)))
+    reduced = idist.all_reduce(torch.tensor([r + 1], device=device), group=members)
+    wanted = len(members) * (len(members) + 1) // 2 if r in members else r + 1
+    w.expect(f"sum within the group {members}", reduced, torch.tensor([wanted]))
+    w.expect_raises("an unknown operation", ValueError, "Unsupported reduction operation", idist.all_reduce, 1, "MEAN")
+    w.expect_raises("a str", TypeError, "Unhandled input type", idist.all_reduce, "text")
+
+
+@check("all_gather", uses=["initialize"])
+def _(w):
+    n, r, device = w.size, w.rank, own_device(w)
+    w.expect("ints", idist.all_gather(10 + r), [10 + i for i in range(n)])
+    w.expect("floats", idist.all_gather(r + 0.1), [i + 0.1 for i in range(n)])
+    w.expect("strings of different length", idist.all_gather("x" * (r + 1)), ["x" * (i + 1) for i in range(n)])
+    w.expect("objects", idist.all_gather({"rank": r}), [{"rank": i} for i in range(n)])
+    rows = [torch.tensor([[i, -i], [2 * i, 7]]) for i in range(n)]
+    w.expect("2 x 2 tensors, concatenated", idist.all_gather(rows[r].to(device)), torch.cat(rows))
+    zero_dim = idist.all_gather(torch.tensor(float(r), device=device))
+    w.expect("0-dim tensors", zero_dim, torch.tensor(0.0) if w.serial else torch.arange(float(n)))
+    if w.serial or w.target == "horovod":
+        return
+    members = list(range(max(1, n - 1)))
+    gathered = idist.all_gather(torch.tensor([r], device=device), group=members)
+    w.expect(f"within the group {members}", gathered, torch.tensor(members if r in members else [r]))
+
+
+@check("all_gather_tensors_with_shapes", uses=["all_gather"], since="0.5.2")
+def _(w):
+    shapes = [[i + 1, 3 - i % 2] for i in range(w.size)]
+    tensors = [torch.full(shape, float(i + 1)) for i, shape in enumerate(shapes)]
+    gathered = idist.all_gather_tensors_with_shapes(tensors[w.rank].to(own_device(w)), shapes)
+    w.expect("tensors of different shapes, unpadded", gathered, tensors)
+
+
+@check("broadcast", uses=["initialize"])
+def _(w):
+    device = own_device(w)
+    for src in sorted({0, w.last}):
+        mine = w.rank == src
+        x = torch.tensor([src + 1.5, 2.0], device=device) if mine else torch.zeros(2, device=device)
+        result = idist.broadcast(x, src=src)
+        w.expect(f"a tensor from rank {src}", result, torch.tensor([src + 1.5, 2.0]))
+        w.expect("the result is the tensor that was given", result is x, True)
+        w.expect(f"a number from rank {src}", idist.broadcast(src + 0.25 if mine else 0.0, src=src), src + 0.25)
+        w.expect(f"a str from rank {src}", idist.broadcast(f"from {src}" if mine else "", src=src), f"from {src}")
+        safe = idist.broadcast(torch.tensor([[src + 3]], device=device) if mine else None, src=src, safe_mode=True)
+        w.expect(f"a tensor from rank {src}, None elsewhere", safe, torch.tensor([[src + 3]]))
+    if w.serial:
+        w.expect_raises("None", ValueError, "should not be None", idist.broadcast, None)
+    else:
+        w.expect_raises("a dict", TypeError, "Unhandled input type", idist.broadcast, {})
+
+
+@check("barrier", uses=["initialize"])
+def _(w):
+    for late in sorted({0, w.last}):
+        if w.rank == late:  # comes only after all others stand before the barrier
+            w.await_others(f"before-{late}")
+            time.sleep(0.03)
+        w.announce(f"before-{late}")
+        w.expect_none("barrier", idist.barrier())
+        w.expect(f"rank {late} had come when the barrier opened", w.announced(f"before-{late}", late), True)
+        w.share(f"after-{late}", None)
+
+
+@check("new_group", uses=["initialize"])
+def _(w):
+    w.expect_raises("a tuple", ValueError, "Argument ranks should be list of int", idist.new_group, (0,))
+    if w.serial:
+        w.expect("new_group([0])", idist.new_group([0]), [0])
+        return
+    for members in ([w.last], list(range(w.size))):
+        group = idist.new_group(members)
+        if w.rank in members and w.native:
+            x = torch.tensor([w.rank + 1], device=own_device(w))
+            dist.all_reduce(x, group=group)
+            w.expect(f"sum by torch within {members}", x, torch.tensor([sum(m + 1 for m in members)]))
+        elif w.native:
+            w.expect(f"rank {w.rank} stands outside {members}", group, dist.GroupMember.NON_GROUP_MEMBER)
+
+
+@check("one_rank_only", uses=["get_rank", "barrier"])
+def _(w):
+    for chosen in sorted({0, w.last}):
+        calls = []
+
+        @idist.one_rank_only(rank=chosen)
+        def once(value, *, scale):
+            calls.append(value)
+            return value * scale
+
+        w.expect(f"returned with rank={chosen}", once(3, scale=2), 6 if w.rank == chosen else None)
+        w.expect(f"calls with rank={chosen}", calls, [3] if w.rank == chosen else [])
+
+        @idist.one_rank_only(rank=chosen, with_barrier=True)
+        def slow():
+            w.await_others(f"waiting-{chosen}")
+            time.sleep(0.03)
+            w.announce(f"done-{chosen}")
+
+        if w.rank != chosen:
+            w.announce(f"waiting-{chosen}")
+        slow()
+        w.expect("with_barrier: others wait for it", w.announced(f"done-{chosen}", chosen), True)
+        w.share(f"after-{chosen}", None)
+
+
+@check("one_rank_first", uses=[*GETTERS, "barrier"], since="0.4.13")
+def _(w):
+    for name, chosen, local in (("first", 0, False), ("last", w.last, False), ("local", 0, True)):
+        is_first = (w.local_rank if local else w.rank) == chosen
+        firsts = [r for r, first in enumerate(w.share(f"{name}-is-first", is_first)) if first]
+        entered = []
+        w.announce(f"{name}-before")
+        with idist.one_rank_first(rank=chosen, local=local):
+            entered.append(True)
+            if is_first:
+                w.await_others(f"{name}-before")
+                time.sleep(0.03)
+                w.announce(f"{name}-done")
+            else:
+                ahead = [w.announced(f"{name}-done", r) for r in firsts]
+                w.expect(f"rank {chosen} (local={local}) has been through first", ahead, [True] * len(firsts))
+        w.expect("the block ran", entered, [True])
+        w.share(f"{name}-after", None)
+
+    def bad():
+        with idist.one_rank_first(rank=w.size):
+            pass
+
+    w.expect_raises(f"rank={w.size}", ValueError, "rank should be between 0 and", bad)
+
+
+@check("DistributedProxySampler", phase="before")
+def _(w):
+    data, n = range(4 * w.size + 1), w.size
+    padded = -(-len(data) // n) * n
+    sampler = idist.DistributedProxySampler(torch.utils.data.SequentialSampler(data), num_replicas=n, rank=w.rank)
+    w.expect("every world-size-th index from rank on", list(sampler),
+             [i % len(data) for i in range(w.rank, padded, n)])
+    w.expect("length", len(sampler), padded // n)
+    state = torch.random.get_rng_state()
+    orders = []
+    for epoch in (0, 1):
+        shards = []
+        for rank in range(n):
+            shuffled = idist.DistributedProxySampler(torch.utils.data.RandomSampler(data), num_replicas=n, rank=rank)
+            shuffled.set_epoch(epoch)
+            shards.append(list(shuffled))
+        w.expect("shards of shuffled data cover it", sorted({i for shard in shards for i in shard}), list(data))
+        w.expect("shards are equally long", [len(s) for s in shards], [padded // n] * n)
+        orders.append(shards)
+    torch.random.set_rng_state(state)
+    w.expect("another epoch, another order", orders[0] == orders[1], False)
+    w.expect_raises("a list", TypeError, "should be instance of torch Sampler", idist.DistributedProxySampler, [1])
+
+
+@check("auto_dataloader", uses=[*GETTERS, "backend", "device", "DistributedProxySampler"])
+def _(w):
+    n, data = w.size, list(range(4 * w.size + 1))
+    with quiet():
+        loader = idist.auto_dataloader(data, batch_size=2 * n + (n > 1), num_workers=w.local_size + 1, shuffle=False)
+        proxied = idist.auto_dataloader(data, batch_size=1, sampler=torch.utils.data.SequentialSampler(data))
+        default = idist.auto_dataloader(data, batch_size=n)
+    w.expect("type", isinstance(loader, torch.utils.data.DataLoader), True)
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        return
+    w.expect("batch size on each rank (floor)", loader.batch_size, 2)
+    w.expect("a batch size below the world size is left alone", proxied.batch_size, 1)
+    w.expect("workers of each rank (ceiling)", loader.num_workers, 2)
+    w.expect("pin_memory", loader.pin_memory, own_device(w).type == "cuda")
+    samplers = [type(x.sampler).__name__ for x in (loader, proxied, default)]
+    if n == 1:
+        w.expect("samplers", samplers, ["SequentialSampler"] * 3)
+        w.expect("indices", list(loader.sampler), data)
+        return
+    w.expect("samplers", samplers, ["DistributedSampler", "DistributedProxySampler", "DistributedSampler"])
+    padded = -(-len(data) // n) * n
+    shard = [i % len(data) for i in range(w.rank, padded, n)]
+    w.expect("indices of this rank", list(loader.sampler), shard)
+    w.expect("indices of this rank, own sampler", list(proxied.sampler), shard)
+    w.expect("shuffled by default", default.sampler.shuffle, True)
+    shards = w.share("shards", list(default.sampler))
+    w.expect("the shards cover the data", sorted({i for s in shards for i in s}), data)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Silence the INFO lines and warnings of the auto_* helpers."""
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+def small_model(w, factor=1.0):
+    """A linear layer whose weights depend on the rank, so that only a broadcast makes them equal."""
+    model = torch.nn.Linear(2, 1, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 2.0]]) + factor * w.rank)
+    return model
+
+
+@check("auto_model", uses=["get_world_size", "get_local_rank", "backend", "device"])
+def _(w):
+    model = small_model(w)
+    with quiet():
+        wrapped = idist.auto_model(model)
+    w.expect("type", isinstance(wrapped, torch.nn.Module), True)
+    if not isinstance(wrapped, torch.nn.Module):
+        return
+    parallel = torch.nn.parallel.DistributedDataParallel
+    if w.native and w.size > 1:
+        w.expect("wrapped in", type(wrapped), parallel)
+        w.expect("wraps the given model", getattr(wrapped, "module", None) is model, True)
+    elif w.size == 1 and torch.cuda.device_count() < 2:
+        w.expect("in a world of one the model itself comes back", wrapped is model, True)
+    weights = [p.detach() for p in wrapped.parameters()]
+    w.expect("weights of rank 0 on every rank", weights, [torch.tensor([[1.0, 2.0]], dtype=torch.float64)])
+    w.expect("device", [p.device.type for p in wrapped.parameters()], [own_device(w).type])
+    if w.native and w.size > 1:
+        layers, on_gpu = [torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)], own_device(w).type == "cuda"
+        with quiet():  # torch refuses to wrap a SyncBatchNorm on a CPU
+            wrapped = idist.auto_model(torch.nn.Sequential(*layers), sync_bn=on_gpu, find_unused_parameters=True)
+        w.expect("normalisation layer", type(getattr(wrapped, "module", wrapped)[1]).__name__,
+                 "SyncBatchNorm" if on_gpu else "BatchNorm1d")
+        w.expect("keyword arguments reach the wrapper", getattr(wrapped, "find_unused_parameters", None), True)
+
+
+@check("auto_optim", uses=["backend"])
+def _(w):
+    optimizer = torch.optim.SGD(small_model(w).parameters(), lr=0.5)
+    adapted = idist.auto_optim(optimizer)
+    w.expect("type", isinstance(adapted, torch.optim.Optimizer), True)
+    if w.native or w.serial:
+        w.expect("the optimizer itself comes back", adapted is optimizer, True)
+    if isinstance(adapted, torch.optim.Optimizer):
+        w.expect("learning rate", adapted.param_groups[0]["lr"], 0.5)
+
+
+@check("ddp_gradients", needs=2, uses=["auto_model", "auto_optim", "device"])
+def _(w):
+    device = own_device(w)
+    x = torch.tensor([[1.0, i + 1.0] for i in range(3 * w.size)], dtype=torch.float64, device=device)
+    mine = x[w.rank :: w.size]
+    with quiet():
+        model = idist.auto_model(small_model(w))
+    optimizer = idist.auto_optim(torch.optim.SGD(model.parameters(), lr=1.0))
+    model(mine).square().mean().backward()
+    gradient = [p.grad.clone() for p in model.parameters()]
+    full = small_model(w, factor=0).to(device)
+    full(x).square().mean().backward()
+    optimizer.step()
+    stepped = full.weight.detach() - full.weight.grad
+    close = [torch.allclose(g, full.weight.grad) for g in gradient]
+    if w.target != "horovod":  # there gradients are averaged in step()
+        w.expect("gradient equals that of the whole batch", close, [True])
+    close = [torch.allclose(p.detach(), stepped) for p in model.parameters()]
+    w.expect("weights after a step equal those of one process", close, [True])
+
+
+@check("metric_reduction", needs=2, uses=["all_reduce", "device", "get_world_size"])
+def _(w):
+    from ignite.metrics import Accuracy, Average
+
+    n, r = w.size, w.rank
+    average, accuracy = Average(), Accuracy()
+    for value in range(r + 1):  # ranks hold different numbers of samples
+        average.update(float(10 * r + value))
+    accuracy.update((torch.eye(n + 1)[: r + 1], torch.tensor([0] + [0] * r)))
+    values = [10.0 * i + v for i in range(n) for v in range(i + 1)]
+    w.expect("Average over all samples of all ranks", round(float(average.compute()), 3),
+             round(sum(values) / len(values), 3))
+    w.expect("Accuracy over all samples of all ranks", round(float(accuracy.compute()), 5), round(n / len(values), 5))
+
+
+@check("checkpoint_once", uses=["get_rank", "barrier"])
+def _(w):
+    from ignite.engine import Engine
+    from ignite.handlers import Checkpoint, DiskSaver
+
+    folder = Path(w.folder, f"{w.target}-checkpoint-{w.rank}")
+    model = small_model(w, factor=0)
+    saver = DiskSaver(str(folder), create_dir=True, require_empty=False)
+    Checkpoint({"model": model}, saver, global_step_transform=lambda *_: 5)(Engine(lambda engine, batch: None))
+    w.share("saved", None)
+    found = sorted(p.name for p in folder.glob("*"))
+    w.expect("files written", found, ["model_5.pt"] if w.rank == 0 else [])
+    if found and w.rank == 0:
+        loaded = torch.load(folder / found[0], weights_only=True)
+        w.expect("loaded weights", loaded["weight"], model.weight.detach().cpu())
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@check("finalize", uses=["initialize"])
+def _(w):
+    if w.serial:
+        before = dict(os.environ)
+        w.expect_none("finalize", idist.finalize())
+        w.expect("the environment is as before", dict(os.environ) == before, True)
+        return
+    w.share("ready", None)
+    w.expect_none("finalize", idist.finalize())
+    if w.native:
+        w.expect("a process group exists", dist.is_initialized(), False)
+        left = {k for k in set(os.environ) | set(w.environment_before)
+                if os.environ.get(k) != w.environment_before.get(k)}
+        w.expect("variables that differ from before initialize", sorted(left), [])
+
+
+def own_group(w, name):
+    """A process group made with torch alone, as in a user's own code."""
+    store = dist.PrefixStore(name, w.store) if w.store is not None else dist.HashStore()
+    dist.init_process_group(w.backend or "gloo", store=store, rank=w.rank, world_size=w.size,
+                            timeout=timedelta(seconds=w.timeout + 60))
+
+
+@check("sync", phase="after", uses=["finalize", "model_name", "backend"], native=True)
+def _(w):
+    own_group(w, "sync")
+    w.expect_none("sync", idist.sync())
+    w.expect("model after joining by torch and sync", idist.model_name(), "native-dist")
+    dist.destroy_process_group()
+    w.expect("model kept when the group is gone", idist.model_name(), "native-dist")
+    w.expect_none("sync", idist.sync())
+    w.expect("model after sync without a group", idist.model_name(), "serial")
+
+
+@check("set_local_rank", phase="after", uses=["sync", "get_local_rank"], native=True)
+def _(w):
+    if w.slurm:
+        return  # SLURM_LOCALID has the last word there
+    hint = w.local_size - 1 - w.local_rank if w.size > 1 else 3
+    before = os.environ.pop("LOCAL_RANK", None)
+    try:
+        w.expect_none("set_local_rank", idist.set_local_rank(hint))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            own_group(w, "set_local_rank")
+            idist.sync()
+            w.expect("local rank in a group made by torch", idist.get_local_rank(), hint)
+        w.expect("guesses by host name", [str(c.message)[:40] for c in caught if "heuristic" in str(c.message)], [])
+        dist.destroy_process_group()
+        idist.sync()
+    finally:
+        if before is not None:
+            os.environ["LOCAL_RANK"] = before
+
+
+@check("Parallel", phase="after", uses=["initialize", "finalize", "spawn", "get_local_rank", "get_world_size"])
+def _(w):
+    seen, before = [], None
+
+    def task(local_rank, a, *, b):
+        seen.append([local_rank, a, b])
+        if w.native:
+            seen[-1] += [dist.get_rank(), dist.get_world_size(), raw_sum(own_device(w))]
+        return "a value that run drops"
+
+    with quiet():
+        if w.native:  # a second round needs a store without the keys of the first
+            os.environ["MASTER_PORT"] = str(w.second_port)
+        if w.slurm:  # where Ignite takes the port from the environment only if all five are there
+            os.environ.update(RANK=str(w.rank), WORLD_SIZE=str(w.size), LOCAL_RANK=str(w.local_rank),
+                              MASTER_ADDR=w.store_host)
+        before = dict(os.environ)
+        with idist.Parallel(backend=w.backend) as parallel:
+            w.expect_none("run", parallel.run(task, 2, b=3))
+            if w.native:
+                w.share("done", None)
+    wanted = [w.local_rank, 2, 3] + ([w.rank, w.size, w.size * (w.size + 1) / 2] if w.native else [])
+    w.expect("what run called", seen, [wanted])
+    w.expect("the environment is as before", dict(os.environ) == before, True)
+    if w.native:
+        w.expect("a process group exists after it", dist.is_initialized(), False)
+    w.expect_raises("nproc_per_node without a backend", ValueError, "If backend is None", idist.Parallel,
+                    nproc_per_node=2)
+    w.expect_raises("an unknown backend", ValueError, "Unknown backend", idist.Parallel, backend="no-such-backend")
+    if w.target != "gloo" or w.rank not in (0, w.last) or not hasattr(os, "fork"):
+        return
+    with own_world(w) as folder, quiet():
+        kwargs = dict(nproc_per_node=2, start_method="fork", init_method=f"file://{folder}/store")
+        with idist.Parallel(backend="gloo", **kwargs) as parallel:
+            w.expect_none("run", parallel.run(spawned, folder, factor=7))
+        expect_spawned(w, "Parallel(nproc_per_node=2)", folder)
+
+
+@check("teardown", phase="after")
+def _(w):
+    w.expect("a process group is left", dist.is_initialized(), False)
+    w.expect("child processes left", children_of(os.getpid()), [])
+    w.expect("working folder", os.getcwd(), w.cwd)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# A rank: takes one command at a time from its supervisor, answers each
+# ------------------------------------------------------------------------------------------------------------------
+def be_rank(commands, events, log, stacks):
+    """Life of a rank. `commands` and `events` are file descriptors; everything printed goes to the file `log`."""
+    sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(signal.SIGUSR1, file=open(stacks, "w"), all_threads=False)
+    for s in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(s, signal.SIG_DFL)
+    die_with_parent()
+    torch.set_num_threads(1)
+    world = None
+    with os.fdopen(commands, "r") as lines, os.fdopen(events, "w", buffering=1) as out:
+        for line in lines:
+            command = json.loads(line)
+            if command["do"] == "join":
+                for name in command["unset"]:
+                    os.environ.pop(name, None)
+                os.environ.update(command["set"])
+                world = World(command["world"])
+                continue
+            if command["do"] == "quit":
+                break
+            out.write(json.dumps(answer(world, command)) + "\n")
+    os._exit(0)
+
+
+def answer(world, command):
+    """Run one check; what it found, as an event."""
+    name, start = command["check"], time.monotonic()
+    world.mismatches, world.current, error = [], name, None
+    try:
+        world.connect()
+        CHECKS[name].function(world)
+    except BaseException as e:
+        error = {"type": type(e).__name__, "text": str(e)[:1500], "traceback": traceback.format_exc()[-3000:]}
+    event = {"check": name, "seconds": time.monotonic() - start, "error": error}
+    if world.mismatches:
+        what, observed, expected = world.mismatches[0]
+        event["mismatch"] = {"what": what, "observed": observed, "expected": expected, "more": len(world.mismatches) - 1}
+    return event
+
+
+def die_with_parent():
+    """Linux: the kernel ends this process when its supervisor dies."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def processes():
+    """pid -> (parent, process group, state, command name) of every process (Linux; elsewhere nothing)."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/stat") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            head, _, tail = entry.read_text().rpartition(")")
+            fields = tail.split()
+            found[int(entry.parent.name)] = (int(fields[1]), int(fields[2]), fields[0], head.partition("(")[2])
+    return found
+
+
+def children_of(pid):
+    return sorted(p for p, (parent, _, state, _) in processes().items() if parent == pid and state != "Z")
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The supervisor's view of a rank: here (a child process), or on another host (through the store)
+# ------------------------------------------------------------------------------------------------------------------
+class LocalRank:
+    """A rank that is a child of this process."""
+
+    open_ends = set()  # descriptors of all ranks, to be closed in the next fork
+
+    def __init__(self, rank, folder, start_method):
+        self.rank, self.host, self.exit, self.buffer = rank, socket.gethostname(), None, b""
+        self.log, self.stacks = f"{folder}/rank{rank}-{time.monotonic_ns()}.log", f"{folder}/rank{rank}.stack"
+        command_read, self.commands = os.pipe()
+        self.events, event_write = os.pipe()
+        if start_method == "fork":
+            self.process, self.pid = None, os.fork()
+            if self.pid == 0:
+                try:
+                    with contextlib.suppress(OSError):
+                        os.setpgid(0, 0)
+                    for fd in (*LocalRank.open_ends, self.commands, self.events):
+                        os.close(fd)
+                    be_rank(command_read, event_write, self.log, self.stacks)
+                finally:
+                    os._exit(70)
+        else:
+            argv = [sys.executable, os.path.abspath(__file__), "--be-rank", f"{command_read},{event_write}",
+                    self.log, self.stacks]
+            self.process = subprocess.Popen(argv, pass_fds=(command_read, event_write), stdin=subprocess.DEVNULL,
+                                            process_group=0 if sys.version_info >= (3, 11) else None)
+            self.pid = self.process.pid
+        os.close(command_read)
+        os.close(event_write)
+        LocalRank.open_ends |= {self.commands, self.events}
+
+    def send(self, command):
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.commands, json.dumps(command).encode() + b"\n")
+
+    def poll(self, seconds):
+        """The next event, or {"died": how} when the process is gone, or None."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self.buffer:
+            if self.exit is not None:
+                return {"died": self.exit}
+            if not select.select([self.events], [], [], max(0.0, end - time.monotonic()))[0]:
+                return None
+            chunk = os.read(self.events, 1 << 16)
+            if not chunk:
+                self.reap(1.0)
+                return {"died": self.exit}
+            self.buffer += chunk
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return json.loads(line)
+
+    def reap(self, seconds):
+        """Wait for the end of the process; how it ended as text, or None if it has not."""
+        end = time.monotonic() + seconds
+        while self.exit is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                self.exit = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+                if self.process is not None:
+                    self.process.returncode = code
+            elif time.monotonic() > end:
+                break
+            else:
+                time.sleep(0.002)
+        return self.exit
+
+    def look(self):
+        """State and Python stack of a rank that does not answer."""
+        state = processes().get(self.pid, (0, 0, "?", ""))[2]
+        if state in "Tt":
+            return {"state": "stopped (SIGSTOP)", "stack": []}
+        end = time.monotonic() + 1.0
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR1)
+        text = ""
+        while not text.strip() and time.monotonic() < end:
+            time.sleep(0.02)
+            with contextlib.suppress(OSError):
+                text = Path(self.stacks).read_text()
+        time.sleep(0.02)
+        with contextlib.suppress(OSError):
+            text = Path(self.stacks).read_text()
+        return {"state": "running" if state == "R" else "sleeping", "stack": read_stack(text)}
+
+    def kill(self):
+        for target in (lambda: os.killpg(self.pid, signal.SIGKILL), lambda: os.kill(self.pid, signal.SIGKILL)):
+            with contextlib.suppress(OSError):
+                target()
+        self.reap(5.0)
+        self.close()
+
+    def close(self):
+        for fd in (self.commands, self.events):
+            if fd in LocalRank.open_ends:
+                LocalRank.open_ends.discard(fd)
+                os.close(fd)
+
+    def tail(self):
+        """Last lines that the rank printed."""
+        with contextlib.suppress(OSError):
+            return Path(self.log).read_text(errors="replace").strip()[-1500:]
+        return ""
+
+
+def read_stack(text):
+    """Frames of a faulthandler dump as "file:line function", innermost first, without those of this file's rank loop."""
+    frames = []
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith('File "'):
+            path, _, rest = line[6:].partition('", line ')
+            number, _, function = rest.partition(" in ")
+            if function in ("answer", "be_rank"):
+                break
+            frames.append(f"{path}:{number} {function}")
+    return frames[:20]
+
+
+def waits_in_collective(stack):
+    """Whether the stack ends inside torch.distributed, that is, waits for the other ranks."""
+    return any("torch/distributed/" in frame for frame in stack[:4])
+
+
+class RemoteRank:
+    """A rank whose supervisor is another process, met through the store."""
+
+    def __init__(self, rank, host, store):
+        self.rank, self.host, self.store, self.sent, self.exit = rank, host, store, 0, None
+
+    def send(self, command):
+        self.store.set(f"command/{self.rank}/{self.sent}", json.dumps(command))
+        self.sent += 1
+
+    def poll(self, seconds):
+        key = f"event/{self.rank}/{self.sent - 1}"
+        end = time.monotonic() + seconds
+        while not self.store.check([key]):
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.005)
+        event = json.loads(self.store.get(key))
+        self.exit = event.get("died", self.exit)
+        return event
+
+    def look(self):
+        self.store.set(f"look/{self.rank}", "1")
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            if self.store.check([f"seen/{self.rank}"]):
+                return json.loads(self.store.get(f"seen/{self.rank}"))
+            time.sleep(0.02)
+        return {"state": "its supervisor does not answer", "stack": []}
+
+    def kill(self):
+        with contextlib.suppress(Exception):
+            self.store.set(f"kill/{self.rank}", "1")
+
+    def reap(self, seconds):
+        key, end = f"ended/{self.rank}", time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.store.check([key]):
+                self.exit = self.store.get(key).decode()
+                return self.exit
+            time.sleep(0.01)
+        return None
+
+    def tail(self):
+        return ""
+
+
+def serve_remote(store, me, own, deadline):
+    """Supervisor of a rank above 0: pass commands down and events up until told to end; the exit code to use."""
+    number, pending = 0, False
+    try:
+        while time.monotonic() < deadline + 5:
+            if store.check(["over"]):
+                return int(store.get("over"))
+            if store.check([f"kill/{me}"]):
+                own.kill()
+                store.set(f"ended/{me}", own.exit or "killed")
+            if store.check([f"look/{me}"]) and not store.check([f"seen/{me}"]):
+                store.set(f"seen/{me}", json.dumps(own.look()))
+            if not pending and store.check([f"command/{me}/{number}"]):
+                command = json.loads(store.get(f"command/{me}/{number}"))
+                own.send(command)
+                number += 1
+                pending = command["do"] == "check"
+                if command["do"] == "quit":
+                    store.set(f"ended/{me}", own.reap(5.0) or "still running")
+                continue
+            if pending and (event := own.poll(0.02)) is not None:
+                event["tail"] = own.tail() if "died" in event else ""
+                store.set(f"event/{me}/{number - 1}", json.dumps(event))
+                pending = False
+            elif not pending:
+                time.sleep(0.005)
+    except (RuntimeError, dist.DistError, KeyboardInterrupt) as e:
+        print(f"rank {me} on {socket.gethostname()}: rank 0's supervisor is gone ({str(e)[:120]})", file=sys.stderr)
+        return 4
+    finally:
+        own.kill()
+    return 5
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The supervisor: one run of one target
+# ------------------------------------------------------------------------------------------------------------------
+def plan_for(world, only):
+    """The checks of a run, in order: (check, reason to skip it or None)."""
+    order = {"before": 0, "joined": 1, "after": 2}
+    names = None
+    if only:
+        names = set(only) | {"initialize", "finalize", "teardown"}
+        while True:
+            more = {u for n in names for u in CHECKS[n].uses} - names
+            if not more:
+                break
+            names |= more
+    for c in sorted(CHECKS.values(), key=lambda c: order[c.phase]):
+        if names is not None and c.id not in names:
+            continue
+        yield c, reason_to_skip(c, world)
+
+
+def reason_to_skip(c, world):
+    target, size = world["target"], world["size"]
+    if c.since and not hasattr(idist, c.id) and release(ignite.__version__) < release(c.since):
+        return f"came with Ignite {c.since}"
+    if size < c.needs:
+        return f"needs {c.needs} or more processes"
+    if c.id == "barrier" and size < 2:
+        return "needs 2 or more processes"
+    if c.native and target not in NATIVE:
+        return "needs a process group of torch"
+    if c.id == "spawn" and target != "gloo":
+        return "checked with gloo"
+    if c.id == "set_local_rank" and world["slurm"]:
+        return "SLURM_LOCALID decides there"
+    if c.id == "teardown" and target == "serial":
+        return None
+    return None
+
+
+def release(version):
+    """Release numbers of a version, e.g. (0, 5, 5)."""
+    digits = []
+    for part in version.split("+")[0].split(".")[:3]:
+        number = "".join(ch for ch in part if ch.isdigit()) if part[:1].isdigit() else ""
+        digits.append(int(number) if number else 0)
+    return tuple(digits)
+
+
+class Run:
+    """One target with one world: hands out the checks and gathers a report entry."""
+
+    def __init__(self, target, size, launcher):
+        self.entry = {"target": target, "backend": None if target == "serial" else target, "world_size": size,
+                      "launcher": launcher, "status": "pass", "seconds": 0.0, "checks": []}
+        self.broken = None  # why no further check can run
+
+    def conduct(self, ranks, plan, deadline):
+        start, failed = time.monotonic(), set()
+        for c, skip in plan:
+            skip = skip or self.broken or next((f"needs {u}, which failed" for u in c.uses if u in failed), None)
+            if skip:
+                self.entry["checks"].append({"id": c.id, "status": "skip", "reason": skip})
+                if skip.startswith("needs ") and "failed" in skip:
+                    failed.add(c.id)
+                continue
+            for member in ranks:
+                member.send({"do": "check", "check": c.id})
+            result = self.collect(c.id, ranks, deadline)
+            self.entry["checks"].append(result)
+            if result["status"] != "pass":
+                failed.add(c.id)
+                if c.id == "initialize" and not self.broken:
+                    self.broken = "the world did not come up"
+        self.end(ranks, failed)
+        self.entry["seconds"] = round(time.monotonic() - start, 3)
+        worst = {x["status"] for x in self.entry["checks"]}
+        self.entry["status"] = next((s for s in ("timeout", "error", "fail") if s in worst), "pass")
+        return self.entry
+
+    def collect(self, name, ranks, deadline):
+        start, events, limit = time.monotonic(), {}, deadline
+        while len(events) < len(ranks):
+            waiting = [m for m in ranks if m.rank not in events]
+            share = max(0.001, min(0.05, limit - time.monotonic())) / len(waiting)
+            for member in waiting:
+                event = member.poll(share if len(waiting) > 1 else share)
+                if event is not None:
+                    events[member.rank] = event
+                    if "died" in event or event.get("error") or event.get("mismatch"):
+                        limit = min(limit, time.monotonic() + GRACE)
+            if time.monotonic() >= limit and len(events) < len(ranks):
+                break
+        silent = {m.rank: m.look() for m in ranks if m.rank not in events}
+        return self.judge(name, ranks, events, silent, time.monotonic() - start, time.monotonic() >= deadline)
+
+    def judge(self, name, ranks, events, silent, seconds, late):
+        """One check's entry: who is to blame, what was expected and seen."""
+        hosts = {m.rank: m.host for m in ranks}
+        result = {"id": name, "status": "pass", "seconds": round(seconds, 4)}
+        died = {r: e["died"] for r, e in events.items() if "died" in e}
+        wrong = {r: e["mismatch"] for r, e in events.items() if e.get("mismatch")}
+        raised = {r: e["error"] for r, e in events.items() if e.get("error")}
+        if not (died or wrong or raised or silent):
+            return result
+        observed = {r: f"died: {how}" for r, how in died.items()}
+        observed.update({r: f"{m['what']}: {m['observed']}" for r, m in wrong.items()})
+        observed.update({r: f"raised {e['type']}: {e['text']}" for r, e in raised.items() if r not in wrong})
+        for r, seen in silent.items():
+            waits = waits_in_collective(seen["stack"])
+            where = f" at {seen['stack'][0]}" if seen["stack"] else ""
+            observed[r] = ("waits for the other ranks" if waits else f"does not return ({seen['state']})") + where
+        echoes = {r for r, e in raised.items() if is_echo(e["text"]) and r not in wrong}
+        waiting = {r for r, seen in silent.items() if waits_in_collective(seen["stack"])}
+        guilty = set(died) | set(wrong) | set(raised) - echoes | set(silent) - waiting
+        guilty = guilty or echoes | waiting
+        result["status"] = "timeout" if silent and late else "error" if died and not wrong else "fail"
+        first = next(iter(wrong.values()), None)
+        result["expected"] = f"{first['what']}: {first['expected']}" if first else "the check returns on every rank"
+        result["observed"] = {str(r): observed[r] for r in sorted(observed)}
+        result["ranks"] = sorted(guilty)
+        result["hosts"] = {str(r): hosts[r] for r in sorted(guilty)}
+        stacks = {str(r): seen["stack"] for r, seen in sorted(silent.items()) if seen["stack"]}
+        stacks.update({str(r): e["traceback"].strip().splitlines() for r, e in raised.items()})
+        if stacks:
+            result["stacks"] = stacks
+        tails = {str(m.rank): m.tail() for m in ranks if m.rank in died and m.tail()}
+        if tails:
+            result["printed"] = tails
+        who = ", ".join(f"rank {r} on {hosts[r]}" for r in sorted(guilty))
+        result["hint"] = explain(name, result, raised, who)
+        result["see"] = see_for(name, raised)
+        if silent or died:
+            self.broken = f"the run ended in {name}"
+        return result
+
+    def end(self, ranks, failed):
+        """Let the ranks go; every one must end by itself, with code 0."""
+        stuck = {}
+        for member in ranks:
+            if not self.broken or "ended" not in str(self.broken):
+                member.send({"do": "quit"})
+        for member in ranks:
+            how = member.reap(3.0) if not (self.broken and "ended" in self.broken) else member.exit
+            if how not in ("exited with code 0", None) or (how is None and not self.broken):
+                stuck[member.rank] = how or "did not end when told to"
+            member.kill()
+        entry = next((x for x in self.entry["checks"] if x["id"] == "teardown"), None)
+        if entry and stuck and not self.broken:
+            entry.update(status="fail", expected="every rank ends by itself with code 0",
+                         observed={str(r): how for r, how in stuck.items()}, ranks=sorted(stuck),
+                         hint="a rank could not end", see=TROUBLE)
+
+
+ECHOES = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe",
+          "remote worker crashing", "Application timeout caused pair closure")
+
+
+def is_echo(text):
+    """Whether an error only says that another rank is gone or late."""
+    return any(e in text for e in ECHOES)
+
+
+def explain(name, result, raised, who):
+    if result["status"] == "timeout":
+        return f"{who} did not come out of {name} before the deadline; its stack is below"
+    if result["status"] == "error":
+        return f"{who} died in {name}; the other ranks are victims"
+    if raised:
+        return f"{name} raised on {who}"
+    return f"{name} gave a wrong value on {who}"
+
+
+def see_for(name, raised):
+    if name == "initialize":
+        text = " ".join(e["text"] for e in raised.values())
+        for pattern, anchor in SYMPTOMS:
+            if pattern in text:
+                return TROUBLE + anchor
+    public = name[:1].isupper() or name not in ("ddp_gradients", "metric_reduction", "checkpoint_once", "teardown")
+    related = {"ddp_gradients": "auto_model", "metric_reduction": "all_reduce", "checkpoint_once": "one_rank_only",
+               "teardown": "finalize"}
+    return API + (name if public else related[name])
+
+
+SYMPTOMS = ()  # (text in an error, anchor of the troubleshooting entry)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The machine: who launched this, what is there, what would be used
+# ------------------------------------------------------------------------------------------------------------------
+class Problem(Exception):
+    """Why no world can come up: an id, the exit code, one line of text, what was seen, the command that mends it."""
+
+    def __init__(self, identifier, exit_code, text, *, evidence=(), fix="", see=""):
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.finding = {"id": identifier, "text": text, "evidence": list(evidence), "fix": fix, "see": see}
+
+
+def detect_launch(environ, choice="auto"):
+    """Who this process is in a world that a launcher started, or None for a plain run.
+
+    Returns a dict with kind ("torchrun", "slurm" or "env"), rank, size, local_rank, and where the launcher says so
+    local_size and node. Raises Problem where the variables cannot be the work of one launcher.
+    """
+    if choice == "none":
+        return None
+    three = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    found = [n for n in three if n in environ]
+    if choice == "slurm" or (choice == "auto" and "SLURM_JOB_ID" in environ and "TORCHELASTIC_RUN_ID" not in environ):
+        return detect_slurm(environ, choice)
+    if "OMPI_COMM_WORLD_RANK" in environ and not found and int(environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
+        raise Problem(
+            "mpirun-without-rank", 4,
+            "started by mpirun, which sets no RANK, WORLD_SIZE and LOCAL_RANK: every process would be a world of its own",
+            evidence=[f"OMPI_COMM_WORLD_SIZE={environ['OMPI_COMM_WORLD_SIZE']}"],
+            fix="RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
+            "in a wrapper script", see="references/workflows.md")
+    if not found and choice == "auto":
+        return None
+    if len(found) < 3:
+        missing = [n for n in three if n not in environ]
+        raise Problem(
+            "partial-variables", 2,
+            f"{', '.join(found) or 'nothing'} set but not {', '.join(missing)}: no launcher does that, Ignite refuses it",
+            evidence=[f"{n}={environ[n]}" for n in found],
+            fix=f"unset {' '.join(found)}" if found else "start with torchrun", see=TROUBLE + ANCHORS["partial"])
+    try:
+        numbers = {n: int(environ[n]) for n in three}
+    except ValueError:
+        numbers = {}
+    if not numbers or not 0 <= numbers["RANK"] < numbers["WORLD_SIZE"] or numbers["LOCAL_RANK"] < 0:
+        raise Problem("impossible-variables", 2, "RANK, WORLD_SIZE, LOCAL_RANK do not make a world",
+                      evidence=[f"{n}={environ[n]}" for n in three], fix="unset RANK WORLD_SIZE LOCAL_RANK",
+                      see=TROUBLE + ANCHORS["partial"])
+    launch = {"kind": "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "env", "rank": numbers["RANK"],
+              "size": numbers["WORLD_SIZE"], "local_rank": numbers["LOCAL_RANK"]}
+    if launch["kind"] == "torchrun":
+        launch.update(local_size=int(environ["LOCAL_WORLD_SIZE"]), node=int(environ.get("GROUP_RANK", 0)))
+    launch["host"] = environ.get("MASTER_ADDR", "127.0.0.1")
+    launch["port"] = int(environ.get("MASTER_PORT", 15000))
+    return launch
+
+
+def detect_slurm(environ, choice):
+    """The same for SLURM; a job's variables outside a step of it are left-overs."""
+    needed = ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_NODELIST",
+              "SLURM_JOB_NUM_NODES")
+    missing = [n for n in needed if n not in environ]
+    outside = "SLURM_STEP_ID" not in environ or not under_slurmstepd()
+    if missing or (outside and choice == "auto"):
+        names = [n for n in environ if n.startswith("SLURM_")]
+        why = f"{missing[0]} is missing" if missing else "srun did not start this process"
+        raise Problem(
+            "stale-slurm", 4,
+            f"SLURM_JOB_ID={environ.get('SLURM_JOB_ID')} is set but {why}: Ignite takes it for a SLURM task and waits",
+            evidence=[f"{n}={environ[n]}" for n in needed if n in environ],
+            fix="start with srun, or for a plain run: unset " + " ".join(sorted(names)),
+            see=TROUBLE + ANCHORS["slurm"])
+    job, size = environ["SLURM_JOB_ID"], int(environ["SLURM_NTASKS"])
+    launch = {"kind": "slurm", "rank": int(environ["SLURM_PROCID"]), "size": size,
+              "local_rank": int(environ["SLURM_LOCALID"]), "node": int(environ.get("SLURM_NODEID", 0))}
+    if all(n in environ for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")):
+        launch.update(host=environ["MASTER_ADDR"], port=int(environ["MASTER_PORT"]))
+    else:  # as Ignite derives them
+        launch.update(host=first_slurm_host(environ["SLURM_JOB_NODELIST"]), port=15000 + int(job[-4:]))
+    return launch
+
+
+def under_slurmstepd():
+    """Whether an ancestor is SLURM's step daemon; unknown (a process namespace of its own, no /proc) counts as yes."""
+    table, pid = processes(), os.getpid()
+    while pid in table and pid > 1:
+        pid = table[pid][0]
+        if table.get(pid, (0, 0, "", ""))[3].startswith("slurmstepd"):
+            return True
+    return not table or pid == 0
+
+
+def first_slurm_host(nodelist):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        return subprocess.run(["scontrol", "show", "hostnames", nodelist], capture_output=True, text=True, timeout=10,
+                              check=True).stdout.split()[0]
+    head, _, tail = nodelist.partition("[")
+    first = tail.split("]")[0].split(",")[0].split("-")[0]
+    return (head + first).split(",")[0]
+
+
+def backends():
+    """Each backend: available, or why not."""
+    cuda = torch.cuda.is_available()
+    found = {}
+    for name in NATIVE:
+        built = dist.is_available() and getattr(dist, f"is_{name}_available")()
+        found[name] = {"available": bool(built and (name != "nccl" or cuda))}
+        if not built:
+            found[name]["reason"] = f"this torch build has no {name}"
+        elif not found[name]["available"]:
+            found[name]["reason"] = "no CUDA device"
+    for name, module in (("horovod", "horovod.torch"), ("xla-tpu", "torch_xla.core.xla_model")):
+        found[name] = {"available": importable(module)}
+        if not found[name]["available"]:
+            package = module.split(".")[0]
+            there = importlib.util.find_spec(package) is not None
+            found[name]["reason"] = f"{module} cannot be imported" if there else f"{package} is not installed"
+    return found
+
+
+def loopback_name():
+    """Name of the loopback interface, or None."""
+    names = [name for _, name in socket.if_nameindex()] if hasattr(socket, "if_nameindex") else []
+    return next((n for n in ("lo", "lo0") if n in names), None)
+
+
+def resolve(name):
+    try:
+        return sorted({info[4][0] for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+    except OSError as e:
+        return [f"does not resolve: {e}"]
+
+
+def environment(launch=None, full=False):
+    """What the report says of the machine; `full` adds what --env shows."""
+    host = socket.gethostname()
+    seen = {"python": platform.python_version(), "torch": torch.__version__, "ignite": ignite.__version__,
+            "system": f"{platform.system()} {platform.release()}", "host": host, "backends": backends()}
+    if not full:
+        return seen
+    seen["host_resolves_to"] = resolve(host)
+    seen["cpus"] = os.cpu_count()
+    seen["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    seen["launcher"] = launch or "none: a plain run"
+    prefixes = ("SLURM_", "TORCHELASTIC_", "OMPI_COMM_", "GLOO_", "NCCL_", "TORCH_NCCL_", "HOROVOD_", "PJRT_", "CUDA_VIS")
+    names = (*LAUNCH_VARIABLES, "OMP_NUM_THREADS")
+    seen["variables"] = {k: v for k, v in sorted(os.environ.items()) if k in names or k.startswith(prefixes)}
+    seen["would_meet_at"] = f"{launch['host']}:{launch['port']}" if launch else "127.0.0.1, a free port"
+    with contextlib.suppress(OSError):
+        space = os.statvfs("/dev/shm")
+        seen["dev_shm_free_mib"] = space.f_bavail * space.f_frsize >> 20
+    return seen
+
+
+# Anchors of references/troubleshooting.md, by what went wrong.
+ANCHORS = {
+    "partial": "", "slurm": "", "port": "", "network": "", "missing": "", "backend": "",
+}
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Conducting: local worlds, or the world that a launcher started
+# ------------------------------------------------------------------------------------------------------------------
+def targets_of(args, launch):
+    """(target, world size) of each run."""
+    if launch:
+        target = args.targets[0] if args.targets else (
+            "nccl" if backends()["nccl"]["available"] and torch.cuda.device_count() > launch["local_rank"] else "gloo")
+        return [(target, launch["size"])]
+    runs = []
+    for target in args.targets or ["serial", "gloo"]:
+        runs.append((target, 1))
+        if target in NATIVE and args.nproc > 1:
+            runs.append((target, args.nproc))
+    return runs
+
+
+def start_method(choice):
+    """fork where it is safe: Linux, and no CUDA context in this process."""
+    if choice != "auto":
+        return choice
+    return "fork" if sys.platform == "linux" and not torch.cuda.is_initialized() else "spawn"
+
+
+def world_spec(target, launch, folder, deadline, **more):
+    spec = {"target": target, "folder": folder, "timeout": max(1.0, deadline - time.monotonic()), "cwd": os.getcwd(),
+            "slurm": bool(launch and launch["kind"] == "slurm"), "store_prefix": "", "store_host": "127.0.0.1"}
+    spec.update(more)
+    return spec
+
+
+def loopback_store(timeout):
+    """A TCPStore that listens on loopback only, on a port that the kernel chose."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(256)
+    port = listener.getsockname()[1]
+    store = dist.TCPStore("127.0.0.1", port, None, True, timedelta(seconds=timeout), wait_for_workers=False,
+                          master_listen_fd=listener.fileno())
+    listener.detach()
+    return store
+
+
+def launch_names(environ):
+    return [n for n in environ if n in LAUNCH_VARIABLES or n.startswith(("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI"))]
+
+
+def conduct_local(args, folder, deadline):
+    """Runs in worlds that this process starts itself."""
+    method, runs = start_method(args.start_method), targets_of(args, None)
+    if any(size > 1 and target in NATIVE for target, size in runs) and method == "fork":
+        with contextlib.suppress(Exception):
+            import torch._dynamo  # noqa: F401  DDP imports it: here once, instead of in every rank
+    entries, members = [], []
+    try:
+        for target, size in runs:  # all forks before the store, whose server is a thread
+            members.append([LocalRank(rank, folder, method) for rank in range(size)])
+        for (target, size), ranks in zip(runs, members):
+            store, second = [loopback_store(deadline - time.monotonic() + 5) for _ in range(2)]
+            for member in ranks:
+                rank = member.rank
+                variables = {}
+                if target != "serial":
+                    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+                                 "TORCHELASTIC_USE_AGENT_STORE": "True"}
+                    if loopback_name():
+                        variables["GLOO_SOCKET_IFNAME"] = loopback_name()
+                if size > 1:
+                    variables.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
+                spec = world_spec(
+                    target, None, folder, deadline, rank=rank, size=size, local_rank=rank, local_size=size, node=0,
+                    nnodes=1, store_port=store.port, second_port=second.port)
+                member.send({"do": "join", "set": variables, "unset": launch_names(os.environ), "world": spec})
+            run = Run(target, size, method)
+            if time.monotonic() >= deadline:
+                run.broken = "no time was left"
+            entries.append(run.conduct(ranks, list(plan_for(spec, args.only)), deadline))
+    finally:
+        for member in (m for ranks in members for m in ranks):
+            member.kill()
+    return entries
+
+
+def conduct_launched(args, launch, folder, deadline):
+    """The one run of a launched world. Returns its entry on rank 0; elsewhere an exit code."""
+    own = LocalRank(launch["rank"], folder, start_method(args.start_method))
+    try:
+        store = meet(launch, deadline)
+        me = {"host": socket.gethostname(), "ignite": ignite.__version__, "torch": torch.__version__,
+              "local_rank": launch["local_rank"], "local_size": launch.get("local_size"), "node": launch.get("node")}
+        store.set(f"hello/{launch['rank']}", json.dumps(me))
+        if launch["rank"] > 0:
+            code = serve_remote(store, launch["rank"], own, deadline)
+            with contextlib.suppress(Exception):
+                store.set(f"bye/{launch['rank']}", "1")
+            return code
+        hellos = gather_hellos(store, launch, deadline)
+        return lead(args, launch, folder, deadline, store, own, hellos)
+    finally:
+        own.kill()
+
+
+def meet(launch, deadline):
+    """The store in which the supervisors of a launched world meet: the launcher's own, or one held by rank 0's."""
+    left = timedelta(seconds=max(1.0, deadline - time.monotonic() - 2))
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    address = f"{launch['host']}:{launch['port']}"
+    try:
+        base = dist.TCPStore(launch["host"], launch["port"], None, not agent and launch["rank"] == 0, left,
+                             wait_for_workers=False)
+    except (RuntimeError, ValueError) as e:
+        text = str(e).splitlines()[0][:300]
+        if "EADDRINUSE" in str(e):
+            raise Problem("port-taken", 4, f"rank 0 cannot listen on {address}: the port is taken",
+                          evidence=[text, *who_listens(launch["port"])],
+                          fix=f"export MASTER_PORT={free_port()}", see=TROUBLE + ANCHORS["port"]) from None
+        raise Problem("no-rendezvous", 4,
+                      f"rank {launch['rank']} on {socket.gethostname()} cannot reach rank 0 at {address}",
+                      evidence=[text, f"{launch['host']} resolves to {', '.join(resolve(launch['host']))}"],
+                      fix=f"check that rank 0 was started and that MASTER_ADDR={launch['host']} is its address",
+                      see=TROUBLE + ANCHORS["missing"]) from None
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "") + os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return dist.PrefixStore(f"smoke/{name}", base)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def who_listens(port):
+    """The process that listens on a TCP port, as text in a list (Linux; only one's own processes unless root)."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    for fd in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
+        with contextlib.suppress(OSError):
+            if os.readlink(fd) in inodes:
+                pid = fd.parts[2]
+                command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+                return [f"port {port} is held by pid {pid}: {command[:120]}"]
+    return [f"port {port} is held by a process of another user"] if inodes else []
+
+
+def gather_hellos(store, launch, deadline):
+    """What the supervisors said of themselves; Problem names the ranks that never came."""
+    hellos, end = {}, deadline - 3
+    while len(hellos) < launch["size"]:
+        for rank in set(range(launch["size"])) - set(hellos):
+            if store.check([f"hello/{rank}"]):
+                hellos[rank] = json.loads(store.get(f"hello/{rank}"))
+        if time.monotonic() > end:
+            missing = sorted(set(range(launch["size"])) - set(hellos))
+            store.set("over", "4")
+            raise Problem(
+                "missing-peer", 4, f"rank {', '.join(map(str, missing))} of {launch['size']} never came",
+                evidence=[f"rank {r} came from {h['host']}" for r, h in sorted(hellos.items())][:8],
+                fix=f"start the missing ranks with MASTER_ADDR={launch['host']} MASTER_PORT={launch['port']}, or if "
+                "the variables are left over: unset RANK WORLD_SIZE LOCAL_RANK", see=TROUBLE + ANCHORS["missing"])
+        time.sleep(0.01)
+    return hellos
+
+
+def lead(args, launch, folder, deadline, store, own, hellos):
+    """Rank 0's supervisor: conduct the run over all ranks, then release the other supervisors."""
+    size, target = launch["size"], targets_of(args, launch)[0][0]
+    nodes = {}
+    node_of = {r: h["node"] if h["node"] is not None else nodes.setdefault(h["host"], len(nodes))
+               for r, h in sorted(hellos.items())}
+    ranks = [own if r == 0 else RemoteRank(r, hellos[r]["host"], store) for r in range(size)]
+    second = dist.TCPStore("0.0.0.0", 0, None, True, wait_for_workers=False)
+    spec = {}
+    for member in ranks:
+        node = node_of[member.rank]
+        spec = world_spec(
+            target, launch, folder, deadline, rank=member.rank, size=size, node=node, nnodes=len(set(node_of.values())),
+            local_rank=hellos[member.rank]["local_rank"], local_size=list(node_of.values()).count(node),
+            store_prefix="smoke", store_host=launch["host"], store_port=launch["port"], second_port=second.port)
+        variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+        member.send({"do": "join", "set": variables, "unset": [], "world": spec})
+    run = Run(target, size, launch["kind"])
+    code = 4
+    try:
+        entry = run.conduct(ranks, list(plan_for(spec, args.only)), deadline)
+        entry["hosts"] = {str(r): h["host"] for r, h in sorted(hellos.items())}
+        code = exit_code([entry])
+        return entry
+    finally:
+        with contextlib.suppress(Exception):
+            store.set("over", str(code))
+            end = time.monotonic() + 2.0
+            while time.monotonic() < end and not all(store.check([f"bye/{r}"]) for r in range(1, size)):
+                time.sleep(0.01)
+
+
+def exit_code(entries):
+    checks = [c for e in entries for c in e["checks"]]
+    if any(c["status"] == "timeout" for c in checks):
+        return 5
+    bad = [c for c in checks if c["status"] in ("fail", "error")]
+    if any(c["id"] == "initialize" and "stacks" in c for c in bad):
+        return 4
+    return 1 if bad else 0
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The report: one structure, two views
+# ------------------------------------------------------------------------------------------------------------------
+def make_report(entries, code, env, findings):
+    summary = {s: 0 for s in ("pass", "fail", "skip", "timeout", "error")}
+    for c in (c for e in entries for c in e["checks"]):
+        summary[c["status"]] += 1
+    status = {0: "pass", 1: "fail", 5: "timeout"}.get(code, "error")
+    return {"schema": "pytorch-ignite-smoke/1", "tool": "distributed_smoke.py", "status": status, "exit_code": code,
+            "seconds": round(time.monotonic() - STARTED, 2), "environment": env, "diagnosis": findings,
+            "runs": entries, "summary": summary}
+
+
+def as_text(report, verbose=False):
+    env = report["environment"]
+    lines = [f"{report['status'].upper()}  exit code {report['exit_code']}, {report['seconds']:.1f} s"
+             + (f"  (Python {env['python']}, torch {env['torch']}, ignite {env['ignite']}, {env['host']})" if env else "")]
+    for run in report["runs"]:
+        count = {s: sum(c["status"] == s for c in run["checks"]) for s in ("pass", "fail", "skip", "timeout", "error")}
+        counts = ", ".join(f"{n} {s}" for s, n in count.items() if n or s == "pass")
+        size = f"{run['world_size']} process{'es' * (run['world_size'] > 1)}"
+        lines.append(f"{run['target']:8} {size:13} {run['launcher']:9} {run['status']:8} {counts}, {run['seconds']:.2f} s")
+        for c in run["checks"]:
+            if c["status"] in ("fail", "timeout", "error"):
+                lines += text_of_failure(c, verbose)
+        reasons = {}
+        for c in run["checks"]:
+            if c["status"] == "skip":
+                reasons.setdefault(c["reason"], []).append(c["id"])
+        lines += [f"  skipped, {reason}: {', '.join(ids)}" for reason, ids in reasons.items()]
+        if verbose:
+            lines += [f"  {c['status']:7} {c['id']}  {c.get('seconds', 0):.3f} s" for c in run["checks"]]
+    for finding in report["diagnosis"]:
+        lines.append(f"cause: {finding['text']}")
+        lines += [f"  seen: {e}" for e in finding["evidence"]]
+        lines += [f"  fix:  {finding['fix']}"] if finding["fix"] else []
+        lines += [f"  see:  {finding['see']}"] if finding["see"] else []
+    text = "\n".join(lines)
+    return text if verbose or len(text) < 9800 else text[:9700] + "\n… cut; --verbose or --format json has the rest"
+
+
+def text_of_failure(c, verbose):
+    lines = [f"  {c['status'].upper()} {c['id']}: {c['hint']}", f"    expected  {c['expected']}"]
+    observed = list(c["observed"].items())
+    lines += [f"    rank {r:>3}  {text[:400]}" for r, text in observed[: None if verbose else 8]]
+    if len(observed) > 8 and not verbose:
+        lines.append(f"    … and {len(observed) - 8} more ranks")
+    for r, frames in c.get("stacks", {}).items():
+        if verbose or c["status"] == "timeout" and int(r) in c["ranks"]:
+            lines.append(f"    stack of rank {r}:")
+            lines += [f"      {frame}" for frame in frames[: 30 if verbose else 8]]
+    for r, text in c.get("printed", {}).items():
+        lines.append(f"    rank {r} printed: {text[-300:]}")
+    return [*lines, f"    see  {c['see']}"]
+
+
+def env_text(env):
+    lines = []
+    for key, value in env.items():
+        if key == "backends":
+            lines += [f"backend {b}: {'available' if v['available'] else 'not available: ' + v['reason']}"
+                      for b, v in value.items()]
+        elif isinstance(value, dict):
+            lines += [f"{key}:", *(f"  {k}={v}" for k, v in value.items())] if value else [f"{key}: none"]
+        else:
+            lines.append(f"{key}: {', '.join(map(str, value)) or 'none' if isinstance(value, list) else value}")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Command line
+# ------------------------------------------------------------------------------------------------------------------
+EPILOG = """\
+exit codes:
+  0 every check passed (skips allowed)    1 a check failed    2 usage
+  3 a dependency or an asked-for backend is missing
+  4 launch or rendezvous failed           5 the deadline passed
+(under torchrun the launcher turns every code into 1: read the report)
+
+examples:
+  python distributed_smoke.py
+  python distributed_smoke.py gloo --nproc 4 --format json --output report.json
+  torchrun --nproc_per_node=2 distributed_smoke.py --only all_reduce,ddp_gradients
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(message)
+
+
+def parse(argv):
+    parser = Parser(
+        prog="distributed_smoke.py", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        description="Starts real ranks on this machine, runs every public helper of ignite.distributed in them and "
+        "compares with known values. Started by torchrun or srun it checks the world that they made.",
+        epilog=EPILOG)
+    parser.add_argument("targets", nargs="*", metavar="TARGET",
+                        help=f"{', '.join(TARGETS)}; default: serial, then gloo in one process and in --nproc")
+    parser.add_argument("--nproc", type=int, metavar="N",
+                        help="local processes of multi-process runs (default 2; 1 leaves those runs out)")
+    parser.add_argument("--env", action="store_true", help="run no check; show versions, backends, devices, variables")
+    parser.add_argument("--list", action="store_true", help="print the ids of the checks")
+    parser.add_argument("--only", metavar="ID[,ID]", help="run only these checks and what they rely on")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="of the report (default text)")
+    parser.add_argument("--output", metavar="FILE", help="write the report to FILE as well")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS",
+                        help="for the whole run (default 120)")
+    parser.add_argument("--launcher", choices=("auto", "none", "env", "slurm"), default="auto",
+                        help="believe the launch variables (auto), ignore them (none), or insist on one kind")
+    parser.add_argument("--start-method", choices=("auto", "fork", "spawn"), default="auto",
+                        help="of local ranks (default: fork where that is safe)")
+    parser.add_argument("--verbose", action="store_true", help="every check, whole stacks, tracebacks")
+    args = parser.parse_args(argv)
+    unknown = [t for t in args.targets if t not in TARGETS]
+    if unknown:
+        raise UsageError(f"unknown target {unknown[0]!r}; known: {', '.join(TARGETS)}")
+    args.only = [x for x in args.only.split(",") if x] if args.only is not None else None
+    if args.only is not None:
+        unknown = [x for x in args.only if x not in CHECKS]
+        if unknown or not args.only:
+            raise UsageError(f"unknown check {unknown[0]!r}; --list shows them" if unknown else "--only names no check")
+    if args.nproc is not None and not 1 <= args.nproc <= 1024:
+        raise UsageError(f"--nproc {args.nproc}: a number of processes from 1 to 1024 is needed")
+    if not 0 < args.timeout < 1e6:
+        raise UsageError(f"--timeout {args.timeout}: a positive number of seconds is needed")
+    return args
+
+
+def run(args):
+    """The report of a run, or an exit code where another rank's supervisor reports."""
+    deadline = STARTED + args.timeout
+    env, findings, entries = {}, [], []
+    try:
+        launch = detect_launch(os.environ, args.launcher)
+        if launch and args.nproc is not None:
+            raise UsageError(f"--nproc does not go with {launch['kind']}, which already chose {launch['size']} processes")
+        if launch and len(args.targets) > 1:
+            raise UsageError(f"a launched world has one backend; {len(args.targets)} targets given")
+        args.nproc = 2 if args.nproc is None else args.nproc
+        missing = import_libraries()
+        if missing:
+            raise Problem("missing-dependency", 3, missing, fix=missing.rpartition(": ")[2])
+        env = environment(launch, args.env)
+        for target in args.targets:
+            if target != "serial" and not env["backends"][target]["available"]:
+                raise Problem("backend-missing", 3, f"{target}: {env['backends'][target]['reason']}",
+                              see=TROUBLE + ANCHORS["backend"])
+        if args.env:
+            return make_report([], 0, env, [])
+        with tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True) as folder:
+            if launch:
+                outcome = conduct_launched(args, launch, folder, deadline)
+                if isinstance(outcome, int):
+                    return outcome
+                entries = [outcome]
+            else:
+                entries = conduct_local(args, folder, deadline)
+        code = exit_code(entries)
+    except Problem as problem:
+        code, findings = problem.exit_code, [problem.finding]
+        if problem.exit_code in (2, 4) and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)) or 0) > 0:
+            print(f"distributed_smoke.py: {problem.finding['text']}", file=sys.stderr)
+            return code
+    return make_report(entries, code, env, findings)
+
+
+def deliver(args, report):
+    """Print the report, and write it where --output says."""
+    if args.format == "json":
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+    elif args.env and report["exit_code"] == 0:
+        text = env_text(report["environment"])
+    else:
+        text = as_text(report, args.verbose)
+    for finding in report["diagnosis"] if args.format == "json" else ():
+        print(f"distributed_smoke.py: {finding['text']}", file=sys.stderr)
+    if args.output:
+        with open(args.output, "w", encoding="utf-8") as f:
+            f.write(text + "\n")
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["--be-rank"]:
+        commands, events = map(int, argv[1].split(","))
+        import_libraries()
+        be_rank(commands, events, argv[2], argv[3])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        args = parse(argv)
+        if args.list:
+            print("\n".join(CHECKS))
+            return 0
+        report = run(args)
+        if isinstance(report, int):
+            return report
+        deliver(args, report)
+        return report["exit_code"]
+    except UsageError as e:
+        print(f"distributed_smoke.py: {e} (--help shows the usage)", file=sys.stderr)
+        return 2
+    except OSError as e:
+        print(f"distributed_smoke.py: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("distributed_smoke.py: interrupted; every rank was ended", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

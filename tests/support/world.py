@@ -9,6 +9,7 @@ call: a rank that is still there after `limit` seconds leaves its Python stack a
 """
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import pickle
@@ -82,7 +83,7 @@ def run_world(
         init: "gloo": `idist.initialize("gloo")` before the function and `idist.finalize()` after it;
             "torch": `torch.distributed.init_process_group("gloo")`, as a user's own code would; None: only the
             variables of an env:// rendezvous are set; "serial": not even those (use with size 1).
-        timeout: of the process group, seconds (init "gloo" and "torch").
+        timeout: of the process group once it stands, seconds (init "gloo" and "torch").
         limit: seconds after which a rank counts as hung; it is killed.
         env: variables to set on top, or a function from rank to them.
         unset: variables to remove, e.g. ``("LOCAL_RANK",)``.
@@ -138,10 +139,13 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         os.environ.update(env(rank) if callable(env) else env or {})
         for name in unset:
             os.environ.pop(name, None)
+        patient = timedelta(seconds=max(30.0, timeout))  # a busy machine may be slow to bring the ranks together
         if init == "gloo":
-            idist.initialize("gloo", timeout=timedelta(seconds=timeout))
+            idist.initialize("gloo", timeout=patient)
         elif init == "torch":
-            dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
+            dist.init_process_group("gloo", timeout=patient)
+        if init in ("gloo", "torch") and timeout < 30:
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout))
         import warnings
 
         with warnings.catch_warnings(record=True) as caught:
@@ -169,6 +173,24 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _ask_no_name_server() -> None:
+    """torch looks up the name of every address it meets, and a name server that loses a packet stalls it for 5 s.
+
+    The C library reads its resolver's options once and forks inherit them: from here on, what the hosts file does not
+    know is unknown at once, in this process and its forks; programs that the tests start look names up as ever.
+    """
+    before = os.environ.get("RES_OPTIONS")
+    os.environ["RES_OPTIONS"] = "attempts:0"
+    if hasattr(libc := ctypes.CDLL(None), "__res_init"):
+        getattr(libc, "__res_init")()
+    del os.environ["RES_OPTIONS"]
+    if before is not None:
+        os.environ["RES_OPTIONS"] = before
+
+
+_ask_no_name_server()
 
 
 def _collect(ranks, folder, deadline):

@@ -1,0 +1,187 @@
+"""Promise: the smoke disturbs nothing and nothing disturbs it; it never hangs and leaves nothing behind."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from support.sabotage import hook_folder, sabotage
+from support.smoke import SCRIPT, ForkedSmoke, forked_smoke, forked_smokes, fresh_smoke, plain_environment, smoke_module
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Processes whose environment, as it was when their program started, holds the mark."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+def test_eight_at_once_all_pass():
+    results = forked_smokes([{"argv": ["--format", "json"]} for _ in range(8)], at_once=8)
+    assert [r.code for r in results] == [0] * 8, [r.failing() for r in results]
+
+
+def test_passes_with_the_default_ports_taken():
+    taken = []
+    for port in (15000, 2222, 29500):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("0.0.0.0", port))
+        except OSError:  # somebody else has it: taken all the same
+            pass
+        listener.listen()
+        taken.append(listener)
+    assert forked_smoke("--format", "json").code == 0
+
+
+@pytest.mark.parametrize("variables, codes, word", [
+    ({"RANK": "0"}, (2, 4), "RANK"),
+    ({"WORLD_SIZE": "4"}, (2, 4), "WORLD_SIZE"),
+    ({"LOCAL_RANK": "0"}, (2, 4), "LOCAL_RANK"),
+    ({"RANK": "0", "WORLD_SIZE": "2"}, (2, 4), "LOCAL_RANK"),
+    ({"RANK": "7", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=7"),
+    ({"RANK": "zero", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=zero"),
+    ({"SLURM_JOB_ID": "77"}, (2, 4), "SLURM_JOB_ID=77"),
+    ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4",
+      "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}, (2, 4), "SLURM_JOB_ID=77"),
+    ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0",
+      "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}, (2, 4), "SLURM_JOB_ID=77"),
+    ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (2, 4), "mpirun"),
+])
+def test_left_over_variables_are_named_at_once(variables, codes, word):
+    result = forked_smoke(env=variables)
+    assert result.code in codes and result.seconds < 20
+    assert word in (result.out + result.err) and "Traceback" not in result.err
+
+
+def test_launcher_none_ignores_left_over_variables():
+    assert forked_smoke("serial", "--launcher", "none", env={"RANK": "0", "SLURM_JOB_ID": "7"}).code == 0
+
+
+def test_a_peer_that_never_comes_is_named():
+    port = smoke_module().free_port()
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    result = forked_smoke("--timeout", "6", "--format", "json", env=env)
+    assert result.code == 4 and result.seconds < 11
+    assert "rank 1 of 2 never came" in result.report["diagnosis"][0]["text"]
+
+
+def test_a_taken_rendezvous_port_is_named_with_its_holder():
+    with socket.socket() as holder:
+        holder.bind(("0.0.0.0", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        result = forked_smoke("--timeout", "20", "--format", "json", env=env)
+    assert result.code == 4
+    finding, = result.report["diagnosis"]
+    assert finding["id"] == "port-taken" and f"pid {os.getpid()}" in " ".join(finding["evidence"]), finding
+
+
+@linux_only
+def test_environment_working_folder_and_temporary_files_are_as_before(tmp_path):
+    """The folder's name holds "environment": Ignite takes an init_method with "env" in it for env://."""
+    before = {p for p in Path(".").iterdir()}
+    result = forked_smoke("--format", "json", prepare=lambda: setattr(tempfile, "tempdir", str(tmp_path)))
+    assert result.code == 0, result.out
+    assert list(tmp_path.iterdir()) == []
+    assert {p for p in Path(".").iterdir()} == before
+
+
+def listening_addresses(pids: set[int]) -> set[str]:
+    """Addresses, as the kernel writes them, on which these processes listen."""
+    inodes = set()
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                inodes.add(os.readlink(fd))
+            except OSError:
+                pass
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+@linux_only
+def test_only_loopback_is_listened_on():
+    smoke = ForkedSmoke(["gloo"])
+    seen = set()
+    while not smoke.done():
+        table, family = smoke_module().processes(), {smoke.pid}
+        while grown := {p for p, row in table.items() if row[0] in family} - family:
+            family |= grown
+        seen |= listening_addresses(family)
+        time.sleep(0.01)
+    assert smoke.finish().code == 0
+    assert seen and seen <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}, seen
+
+
+@linux_only
+def test_a_frozen_helper_ends_with_5_its_stack_and_no_process_left(tmp_path):
+    mark = f"SMOKE_TEST_MARK={os.getpid()}.{time.monotonic_ns()}"
+    hook = hook_folder(tmp_path / "hook", "broadcast", "freezes-on-one-rank")
+    name, _, value = mark.partition("=")
+    result = fresh_smoke("gloo", "--timeout", "15", "--format", "json",
+                         env=plain_environment(PYTHONPATH=str(hook), **{name: value}))
+    assert result.code == 5 and result.seconds < 15 + 5 + 5, result.out + result.err
+    check = next(c for r in result.report["runs"] for c in r["checks"] if c["status"] == "timeout")
+    assert check["id"] == "broadcast" and any("sabotage.py" in f for f in check["stacks"][str(check["ranks"][0])])
+    assert marked_processes(mark) == []
+
+
+@linux_only
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_rank_outlives_a_killed_supervisor(how):
+    smoke = ForkedSmoke(["gloo", "--timeout", "60"],
+                        prepare=lambda: sabotage("barrier", "freezes-on-one-rank"))
+    ranks = []
+    while len(ranks) < 3:  # one of the first run, two of the second
+        ranks = smoke_module().children_of(smoke.pid)
+        assert not smoke.done()
+    os.kill(smoke.pid, how)
+    assert smoke.finish().code not in (0, 98, 99)
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{r}").exists() for r in ranks) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [r for r in ranks if Path(f"/proc/{r}").exists()] == []
+
+
+@linux_only
+@pytest.mark.parametrize("how, word", [(signal.SIGKILL, "SIGKILL"), (signal.SIGABRT, "SIGABRT")])
+def test_a_rank_that_dies_is_named_and_the_other_is_a_victim(how, word):
+    def prepare():
+        import ignite.distributed as idist
+
+        original = idist.all_gather
+        idist.all_gather = lambda *a, **k: os.kill(os.getpid(), how) if os.environ.get("RANK") == "1" else original(*a, **k)
+
+    result = forked_smoke("gloo", "--format", "json", prepare=prepare)
+    assert result.code == 1
+    check = next(c for c in result.report["runs"][1]["checks"] if c["status"] != "pass")
+    assert (check["id"], check["status"], check["ranks"]) == ("all_gather", "error", [1])
+    assert word in check["observed"]["1"] and "victim" in check["hint"]
+
+
+def test_a_closed_output_pipe_is_no_traceback():
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait()
+    process = subprocess.run([sys.executable, str(SCRIPT), "--list"], stdout=reader.stdin, stderr=subprocess.PIPE,
+                             text=True, timeout=60)
+    assert "Traceback" not in process.stderr

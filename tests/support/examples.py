@@ -229,6 +229,8 @@ def differs(expected: list[str], output: str, any_order: bool) -> str:
     """
     actual = [line.rstrip() for line in output.splitlines() if line.strip() and not NAMELESS.match(line)]
     wanted = [line.rstrip() for line in expected if line.strip()]
+    if any_order:
+        actual = [part for line in actual for part in _unglued(line, wanted)]
     if not any_order:
         pattern = "".join(r"(?:[^\n]*\n)*?" if w.strip() == "…" else _line_pattern(w) + r"\n" for w in wanted)
         return "" if re.fullmatch(pattern, "".join(a + "\n" for a in actual)) else _side_by_side(wanted, actual)
@@ -249,6 +251,16 @@ def differs(expected: list[str], output: str, any_order: bool) -> str:
     firsts = {w.split(" ")[0] for w in wanted}
     extra = [a for i, a in enumerate(actual) if i not in taken and not (rest and a.split(" ")[0] not in firsts)]
     return "" if matched and not extra else _side_by_side(wanted, actual)
+
+
+def _unglued(line: str, wanted: list[str]) -> list[str]:
+    """The lines that stand in one: torchrun runs `python -u`, where a rank writes a line and its end apart, so that the
+    line of another rank may come in between."""
+    for one in wanted:
+        rest = line.removeprefix(one)
+        if "…" not in one and rest != line and any(rest.startswith(w.partition("…")[0]) for w in wanted if rest):
+            return [one, *_unglued(rest, wanted)]
+    return [line]
 
 
 # Running

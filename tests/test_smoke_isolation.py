@@ -138,9 +138,9 @@ def test_a_frozen_helper_ends_with_5_its_stack_and_no_process_left(tmp_path):
     mark = f"SMOKE_TEST_MARK={os.getpid()}.{time.monotonic_ns()}"
     hook = hook_folder(tmp_path / "hook", "broadcast", "freezes-on-one-rank")
     name, _, value = mark.partition("=")
-    result = fresh_smoke("gloo", "--timeout", "15", "--format", "json",
+    result = fresh_smoke("gloo", "--timeout", "30", "--format", "json",
                          env=plain_environment(PYTHONPATH=str(hook), **{name: value}))
-    assert result.code == 5 and result.seconds < 15 + 5 + 5, result.out + result.err
+    assert result.code == 5 and result.seconds < 30 + 5 + 5, result.out + result.err
     check = next(c for r in result.report["runs"] for c in r["checks"] if c["status"] == "timeout")
     assert check["id"] == "broadcast" and any("sabotage.py" in f for f in check["stacks"][str(check["ranks"][0])])
     assert marked_processes(mark) == []
@@ -185,3 +185,8 @@ def test_a_closed_output_pipe_is_no_traceback():
     process = subprocess.run([sys.executable, str(SCRIPT), "--list"], stdout=reader.stdin, stderr=subprocess.PIPE,
                              text=True, timeout=60)
     assert "Traceback" not in process.stderr
+
+
+def test_a_deadline_before_the_first_check_is_said():
+    result = forked_smoke("--timeout", "0.001", "--format", "json")
+    assert (result.code, result.report["status"], result.report["diagnosis"][0]["id"]) == (5, "timeout", "deadline")

@@ -90,7 +90,7 @@ def test_sixteen_ranks_pass():
 
 def test_only_runs_the_check_and_what_it_relies_on():
     ids = [c["id"] for c in forked_smoke("gloo", "--only", "all_reduce", "--format", "json").report["runs"][1]["checks"]]
-    assert ids == ["sync", "initialize", "all_reduce", "finalize", "teardown"]
+    assert ids == ["process_group", "sync", "initialize", "all_reduce", "finalize", "teardown"]
 
 
 def test_output_writes_the_report_to_a_file(tmp_path):

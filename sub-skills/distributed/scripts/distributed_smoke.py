@@ -12,6 +12,7 @@ the tree. Under torchrun or srun each process is a supervisor with one rank; the
 rank 0 leads. A check is one function, decorated with @check, that compares with `expect`; what a rank should be
 (rank, size, node) comes from the launcher, never from the helper under test. Nothing here imports torch until needed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -29,6 +30,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,7 @@ from datetime import timedelta
 from pathlib import Path
 
 STARTED = time.monotonic()
+STOP = []  # signals that asked a supervisor of a launched world to end: it reports first
 TARGETS = ("serial", "gloo", "nccl", "mpi", "horovod", "xla-tpu")
 NATIVE = ("gloo", "nccl", "mpi")
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -182,7 +185,10 @@ class World:
 def same(a, b):
     if torch.is_tensor(a) or torch.is_tensor(b):
         return (
-            torch.is_tensor(a) and torch.is_tensor(b) and a.shape == b.shape and a.dtype == b.dtype
+            torch.is_tensor(a)
+            and torch.is_tensor(b)
+            and a.shape == b.shape
+            and a.dtype == b.dtype
             and bool(torch.equal(a.detach().cpu(), b.detach().cpu()))
         )
     if type(a) is not type(b):
@@ -217,8 +223,24 @@ def importable(module):
 def own_group(w, name):
     """A process group made with torch alone, as in a user's own code."""
     store = dist.PrefixStore(name, w.store) if w.store is not None else dist.HashStore()
-    dist.init_process_group(w.backend or "gloo", store=store, rank=w.rank, world_size=w.size,
-                            timeout=timedelta(seconds=w.timeout + 60))
+    dist.init_process_group(
+        w.backend or "gloo", store=store, rank=w.rank, world_size=w.size, timeout=timedelta(seconds=w.timeout + 60)
+    )
+
+
+def raw_sum(device="cpu"):
+    """1 + 2 + … + world size, added by torch itself."""
+    total = torch.tensor([float(dist.get_rank() + 1)], device=device)
+    dist.all_reduce(total)
+    return total.item()
+
+
+@check("process_group", phase="before", native=True)
+def _(w):
+    if w.target == "nccl":
+        torch.cuda.set_device(w.local_rank)
+    own_group(w, "process_group")  # sync, the next check, finds it
+    w.expect("sum over ranks by torch itself", raw_sum(own_device(w)), w.size * (w.size + 1) / 2)
 
 
 def current_model():
@@ -226,19 +248,21 @@ def current_model():
     return sys.modules["ignite.distributed.utils"]._model.name
 
 
-@check("sync", phase="before")
+@check("sync", phase="before", uses=["process_group"])
 def _(w):
+    if w.native:
+        w.expect_none("sync", idist.sync())
+        w.expect("model after joining by torch and sync", current_model(), "native-dist")
+        w.share("joined", None)
+        dist.destroy_process_group()
     w.expect_none("sync", idist.sync())
-    w.expect("model without a group", current_model(), "serial")
-    if not w.native:
-        return
-    own_group(w, "sync")
-    w.expect_none("sync", idist.sync())
-    w.expect("model after joining by torch and sync", current_model(), "native-dist")
-    w.share("joined", None)
-    dist.destroy_process_group()
-    w.expect_none("sync", idist.sync())
-    w.expect("model after leaving by torch and sync", current_model(), "serial")
+    w.expect("model after sync without a group", current_model(), "serial")
+
+
+@check("shared_memory", phase="before")
+def _(w):
+    shared = torch.arange(1 << 18).share_memory_()  # 2 MiB, as workers of a loader pass batches
+    w.expect("sum of what was shared", int(shared.sum()), (1 << 18) * ((1 << 18) - 1) // 2)
 
 
 @check("has_native_dist_support", phase="before")
@@ -309,26 +333,30 @@ def own_world(w):
 
 def expect_spawned(w, what, folder):
     seen = [json.loads(p.read_text()) for p in sorted(Path(folder).glob("*.json"))]
-    w.expect(f"{what}: each rank's [rank, world size, LOCAL_RANK, keyword, sum]", seen,
-             [[r, 2, str(r), 7, 3.0] for r in range(2)])
+    w.expect(
+        f"{what}: each rank's [rank, world size, LOCAL_RANK, keyword, sum]",
+        seen,
+        [[r, 2, str(r), 7, 3.0] for r in range(2)],
+    )
 
 
 @check("spawn", phase="before", native=True)
 def _(w):
-    w.expect_raises("spawn of an unknown backend", ValueError, "Backend should be one of",
-                    idist.spawn, "no-such-backend", spawned, ("",))
+    w.expect_raises(
+        "spawn of an unknown backend",
+        ValueError,
+        "Backend should be one of",
+        idist.spawn,
+        "no-such-backend",
+        spawned,
+        ("",),
+    )
     if w.rank != w.last or not hasattr(os, "fork"):
         return
     with own_world(w) as folder:
         kwargs = dict(nproc_per_node=2, start_method="fork", master_addr=w.store_host, master_port=w.ports["spawn"])
         w.expect_none("spawn", idist.spawn("gloo", spawned, (folder,), {"factor": 7}, **kwargs))
         expect_spawned(w, "spawn", folder)
-
-
-def raw_sum(device="cpu"):
-    total = torch.tensor([float(dist.get_rank() + 1)], device=device)
-    dist.all_reduce(total)
-    return total.item()
 
 
 def own_device(w):
@@ -347,8 +375,13 @@ def own_device(w):
 @check("initialize", uses=["sync"])
 def _(w):
     if w.serial:
-        w.expect_raises("initialize of an unknown backend", ValueError, "Backend should be one of",
-                        idist.initialize, "no-such-backend")
+        w.expect_raises(
+            "initialize of an unknown backend",
+            ValueError,
+            "Backend should be one of",
+            idist.initialize,
+            "no-such-backend",
+        )
         return
     w.environment_before = dict(os.environ)
     kwargs = {"timeout": timedelta(seconds=int(w.timeout) + 60)} if w.native else {}
@@ -358,11 +391,16 @@ def _(w):
     w.expect("a process group exists", dist.is_initialized(), True)
     if not dist.is_initialized():
         return
-    w.expect("[backend, rank, world size] of the group",
-             [dist.get_backend(), dist.get_rank(), dist.get_world_size()], [w.backend, w.rank, w.size])
-    w.expect("RANK, WORLD_SIZE, LOCAL_RANK in the environment",
-             [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK")],
-             [str(w.rank), str(w.size), str(w.local_rank)])
+    w.expect(
+        "[backend, rank, world size] of the group",
+        [dist.get_backend(), dist.get_rank(), dist.get_world_size()],
+        [w.backend, w.rank, w.size],
+    )
+    w.expect(
+        "RANK, WORLD_SIZE, LOCAL_RANK in the environment",
+        [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK")],
+        [str(w.rank), str(w.size), str(w.local_rank)],
+    )
     with contextlib.suppress(AttributeError, RuntimeError):  # private in torch; read where it can be
         seen = dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout
         w.expect("timeout of the group", seen, kwargs["timeout"])
@@ -412,10 +450,16 @@ def _(w):
     lines = [line.rpartition("INFO: ")[2] for line in stream.getvalue().splitlines()]
     names = {"serial": "serial", "horovod": "horovod-dist", "xla-tpu": "xla-dist"}
     wanted = [
-        f"distributed configuration: {names.get(w.target, 'native-dist')}", f"backend: {w.backend}",
-        f"device: {own_device(w).type}", f"hostname: {socket.gethostname()}", f"world size: {w.size}",
-        f"rank: {w.rank}", f"local rank: {w.local_rank}", f"num processes per_node: {w.local_size}",
-        f"num nodes: {w.nnodes}", f"node rank: {w.node}",
+        f"distributed configuration: {names.get(w.target, 'native-dist')}",
+        f"backend: {w.backend}",
+        f"device: {own_device(w).type}",
+        f"hostname: {socket.gethostname()}",
+        f"world size: {w.size}",
+        f"rank: {w.rank}",
+        f"local rank: {w.local_rank}",
+        f"num processes per_node: {w.local_size}",
+        f"num nodes: {w.nnodes}",
+        f"node rank: {w.node}",
     ]
     w.expect("lines logged", lines, wanted if w.rank == 0 else [])
 
@@ -592,8 +636,7 @@ def _(w):
     data, n = range(4 * w.size + 1), w.size
     padded = -(-len(data) // n) * n
     sampler = idist.DistributedProxySampler(torch.utils.data.SequentialSampler(data), num_replicas=n, rank=w.rank)
-    w.expect("every world-size-th index from rank on", list(sampler),
-             [i % len(data) for i in range(w.rank, padded, n)])
+    w.expect("every world-size-th index from rank on", list(sampler), [i % len(data) for i in range(w.rank, padded, n)])
     w.expect("length", len(sampler), padded // n)
     state = torch.random.get_rng_state()
     orders = []
@@ -679,8 +722,11 @@ def _(w):
         layers, on_gpu = [torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)], own_device(w).type == "cuda"
         with quiet():  # torch refuses to wrap a SyncBatchNorm on a CPU
             wrapped = idist.auto_model(torch.nn.Sequential(*layers), sync_bn=on_gpu, find_unused_parameters=True)
-        w.expect("normalisation layer", type(getattr(wrapped, "module", wrapped)[1]).__name__,
-                 "SyncBatchNorm" if on_gpu else "BatchNorm1d")
+        w.expect(
+            "normalisation layer",
+            type(getattr(wrapped, "module", wrapped)[1]).__name__,
+            "SyncBatchNorm" if on_gpu else "BatchNorm1d",
+        )
         w.expect("keyword arguments reach the wrapper", getattr(wrapped, "find_unused_parameters", None), True)
 
 
@@ -726,8 +772,9 @@ def _(w):
         average.update(float(10 * r + value))
     accuracy.update((torch.eye(n + 1)[: r + 1], torch.tensor([0] + [0] * r)))
     values = [10.0 * i + v for i in range(n) for v in range(i + 1)]
-    w.expect("Average over all samples of all ranks", round(float(average.compute()), 3),
-             round(sum(values) / len(values), 3))
+    w.expect(
+        "Average over all samples of all ranks", round(float(average.compute()), 3), round(sum(values) / len(values), 3)
+    )
     w.expect("Accuracy over all samples of all ranks", round(float(accuracy.compute()), 5), round(n / len(values), 5))
 
 
@@ -760,8 +807,9 @@ def _(w):
     w.expect_none("finalize", idist.finalize())
     if w.native:
         w.expect("a process group exists", dist.is_initialized(), False)
-        left = {k for k in set(os.environ) | set(w.environment_before)
-                if os.environ.get(k) != w.environment_before.get(k)}
+        left = {
+            k for k in set(os.environ) | set(w.environment_before) if os.environ.get(k) != w.environment_before.get(k)
+        }
         w.expect("variables that differ from before initialize", sorted(left), [])
 
 
@@ -800,8 +848,9 @@ def _(w):
         if w.native:  # a second round needs a store without the keys of the first
             os.environ["MASTER_PORT"] = str(w.ports["again"])
         if w.slurm:  # where Ignite takes the port from the environment only if all five are there
-            os.environ.update(RANK=str(w.rank), WORLD_SIZE=str(w.size), LOCAL_RANK=str(w.local_rank),
-                              MASTER_ADDR=w.store_host)
+            os.environ.update(
+                RANK=str(w.rank), WORLD_SIZE=str(w.size), LOCAL_RANK=str(w.local_rank), MASTER_ADDR=w.store_host
+            )
         before = dict(os.environ)
         with idist.Parallel(backend=w.backend) as parallel:
             w.expect_none("run", parallel.run(task, 2, b=3))
@@ -812,8 +861,9 @@ def _(w):
     w.expect("the environment is as before", dict(os.environ) == before, True)
     if w.native:
         w.expect("a process group exists after it", dist.is_initialized(), False)
-    w.expect_raises("nproc_per_node without a backend", ValueError, "If backend is None", idist.Parallel,
-                    nproc_per_node=2)
+    w.expect_raises(
+        "nproc_per_node without a backend", ValueError, "If backend is None", idist.Parallel, nproc_per_node=2
+    )
     w.expect_raises("an unknown backend", ValueError, "Unknown backend", idist.Parallel, backend="no-such-backend")
     if w.target != "gloo" or w.size > 1 or not hasattr(os, "fork"):
         return
@@ -878,7 +928,12 @@ def answer(world, command):
     event = {"check": name, "seconds": time.monotonic() - start, "error": error}
     if world.mismatches:
         what, observed, expected = world.mismatches[0]
-        event["mismatch"] = {"what": what, "observed": observed, "expected": expected, "more": len(world.mismatches) - 1}
+        event["mismatch"] = {
+            "what": what,
+            "observed": observed,
+            "expected": expected,
+            "more": len(world.mismatches) - 1,
+        }
     return event
 
 
@@ -937,10 +992,20 @@ class LocalRank:
                 finally:
                     os._exit(70)
         else:
-            argv = [sys.executable, os.path.abspath(__file__), "--be-rank", f"{command_read},{event_write}",
-                    self.log, self.stacks]
-            self.process = subprocess.Popen(argv, pass_fds=(command_read, event_write), stdin=subprocess.DEVNULL,
-                                            process_group=0 if sys.version_info >= (3, 11) else None)
+            argv = [
+                sys.executable,
+                os.path.abspath(__file__),
+                "--be-rank",
+                f"{command_read},{event_write}",
+                self.log,
+                self.stacks,
+            ]
+            self.process = subprocess.Popen(
+                argv,
+                pass_fds=(command_read, event_write),
+                stdin=subprocess.DEVNULL,
+                process_group=0 if sys.version_info >= (3, 11) else None,
+            )
             self.pid = self.process.pid
         os.close(command_read)
         os.close(event_write)
@@ -1021,7 +1086,7 @@ class LocalRank:
 
 
 def read_stack(text):
-    """Frames of a faulthandler dump as "file:line function", innermost first, without those of this file's rank loop."""
+    """Frames of a faulthandler dump as "file:line function", innermost first, without the rank loop of this file."""
     frames = []
     for line in text.splitlines():
         line = line.strip()
@@ -1067,7 +1132,7 @@ class RemoteRank:
             if self.store.check([f"seen/{self.rank}"]):
                 return json.loads(self.store.get(f"seen/{self.rank}"))
             time.sleep(0.02)
-        return {"state": "its supervisor does not answer", "stack": []}
+        return {"state": "lost", "stack": []}
 
     def kill(self):
         with contextlib.suppress(Exception):
@@ -1088,9 +1153,10 @@ class RemoteRank:
 
 def serve_remote(store, me, own, deadline):
     """Supervisor of a rank above 0: pass commands down and events up until told to end; the exit code to use."""
-    number, pending = 0, False
+    number, pending, end = 0, False, 0.0
     try:
-        while time.monotonic() < deadline + 5:
+        while time.monotonic() < (deadline + 5 if not STOP else end):
+            end = time.monotonic() + 8 if not STOP else end
             if store.check(["over"]):
                 return int(store.get("over"))
             if store.check([f"kill/{me}"]):
@@ -1164,12 +1230,23 @@ def release(version):
     return tuple(digits)
 
 
+NO_TIME = "no time was left"
+COMING_UP = ("process_group", "initialize")  # without these there is no world to check
+
+
 class Run:
     """One target with one world: hands out the checks and gathers a report entry."""
 
     def __init__(self, target, size, launcher):
-        self.entry = {"target": target, "backend": None if target == "serial" else target, "world_size": size,
-                      "launcher": launcher, "status": "pass", "seconds": 0.0, "checks": []}
+        self.entry = {
+            "target": target,
+            "backend": None if target == "serial" else target,
+            "world_size": size,
+            "launcher": launcher,
+            "status": "pass",
+            "seconds": 0.0,
+            "checks": [],
+        }
         self.broken = None  # why no further check can run
 
     def conduct(self, ranks, plan, deadline):
@@ -1187,11 +1264,13 @@ class Run:
             self.entry["checks"].append(result)
             if result["status"] != "pass":
                 failed.add(c.id)
-                if c.id == "initialize" and not self.broken:
+                if c.id in COMING_UP and not self.broken:
                     self.broken = "the world did not come up"
         self.end(ranks, failed)
         self.entry["seconds"] = round(time.monotonic() - start, 3)
         worst = {x["status"] for x in self.entry["checks"]}
+        if self.broken == NO_TIME:
+            worst.add("timeout")
         self.entry["status"] = next((s for s in ("timeout", "error", "fail") if s in worst), "pass")
         return self.entry
 
@@ -1206,7 +1285,7 @@ class Run:
                     events[member.rank] = event
                     if "died" in event or event.get("error") or event.get("mismatch"):
                         limit = min(limit, time.monotonic() + GRACE)
-            if time.monotonic() >= limit and len(events) < len(ranks):
+            if len(events) < len(ranks) and (time.monotonic() >= limit or STOP):
                 break
         silent = {m.rank: m.look() for m in ranks if m.rank not in events}
         return self.judge(name, ranks, events, silent, time.monotonic() - start, time.monotonic() >= deadline)
@@ -1226,7 +1305,10 @@ class Run:
         for r, seen in silent.items():
             waits = waits_in_collective(seen["stack"])
             where = f" at {seen['stack'][0]}" if seen["stack"] else ""
-            observed[r] = ("waits for the other ranks" if waits else f"does not return ({seen['state']})") + where
+            state = (
+                "its supervisor does not answer" if seen["state"] == "lost" else f"does not return ({seen['state']})"
+            )
+            observed[r] = ("waits for the other ranks" if waits else state) + where
         echoes = {r for r, e in raised.items() if is_echo(e["text"]) and r not in wrong}
         waiting = {r for r, seen in silent.items() if waits_in_collective(seen["stack"])}
         guilty = set(died) | set(wrong) | set(raised) - echoes | set(silent) - waiting
@@ -1264,13 +1346,24 @@ class Run:
             member.kill()
         entry = next((x for x in self.entry["checks"] if x["id"] == "teardown"), None)
         if entry and stuck and not self.broken:
-            entry.update(status="fail", expected="every rank ends by itself with code 0",
-                         observed={str(r): how for r, how in stuck.items()}, ranks=sorted(stuck),
-                         hint="a rank could not end", see=API + "finalize")
+            entry.update(
+                status="fail",
+                expected="every rank ends by itself with code 0",
+                observed={str(r): how for r, how in stuck.items()},
+                ranks=sorted(stuck),
+                hint="a rank could not end",
+                see=API + "finalize",
+            )
 
 
-ECHOES = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe",
-          "remote worker crashing", "Application timeout caused pair closure")
+ECHOES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Timed out waiting",
+    "Broken pipe",
+    "remote worker crashing",
+    "Application timeout caused pair closure",
+)
 
 
 def is_echo(text):
@@ -1289,21 +1382,32 @@ def explain(name, result, raised, who):
 
 
 def see_for(name, raised):
-    if name == "initialize":
+    if name in COMING_UP:
         text = " ".join(e["text"] for e in raised.values())
         for pattern, key in SYMPTOMS.items():
             if pattern in text:
                 return TROUBLE + ANCHORS[key]
-    public = name[:1].isupper() or name not in ("ddp_gradients", "metric_reduction", "checkpoint_once", "teardown")
-    related = {"ddp_gradients": "auto_model", "metric_reduction": "all_reduce", "checkpoint_once": "one_rank_only",
-               "teardown": "finalize"}
-    return API + (name if public else related[name]).lower()
+    related = {
+        "ddp_gradients": "auto_model",
+        "metric_reduction": "all_reduce",
+        "checkpoint_once": "one_rank_only",
+        "teardown": "finalize",
+        "process_group": "initialize",
+        "shared_memory": "auto_dataloader",
+    }
+    return API + related.get(name, name).lower()
 
 
 SYMPTOMS = {  # text in an error of initialize -> key of ANCHORS
-    "EADDRINUSE": "port", "connectFullMesh": "network", "client socket has timed out": "missing",
-    "define env variables": "partial", "SLURM distributed configuration": "slurm", "Connection closed by peer": "died",
-    "Connection reset by peer": "died", "Timed out waiting": "froze", "Backend should be one of": "backend",
+    "EADDRINUSE": "port",
+    "connectFullMesh": "network",
+    "client socket has timed out": "missing",
+    "define env variables": "partial",
+    "SLURM distributed configuration": "slurm",
+    "Connection closed by peer": "died",
+    "Connection reset by peer": "died",
+    "Timed out waiting": "froze",
+    "Backend should be one of": "backend",
 }
 
 
@@ -1333,30 +1437,46 @@ def detect_launch(environ, choice="auto"):
         return detect_slurm(environ, choice)
     if "OMPI_COMM_WORLD_RANK" in environ and not found and int(environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
         raise Problem(
-            "mpirun-without-rank", 4,
-            "started by mpirun, which sets no RANK, WORLD_SIZE and LOCAL_RANK: every process would be a world of its own",
+            "mpirun-without-rank",
+            4,
+            "started by mpirun, which sets no RANK, WORLD_SIZE, LOCAL_RANK: every process would be a world of its own",
             evidence=[f"OMPI_COMM_WORLD_SIZE={environ['OMPI_COMM_WORLD_SIZE']}"],
             fix="RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
-            "in a wrapper script", see="references/workflows.md")
+            "in a wrapper script",
+            see="references/workflows.md",
+        )
     if not found and choice == "auto":
         return None
     if len(found) < 3:
         missing = [n for n in three if n not in environ]
         raise Problem(
-            "partial-variables", 2,
-            f"{', '.join(found) or 'nothing'} set but not {', '.join(missing)}: no launcher does that, Ignite refuses it",
+            "partial-variables",
+            2,
+            f"{', '.join(found) or 'none'} set but not {', '.join(missing)}: no launcher does that, Ignite refuses it",
             evidence=[f"{n}={environ[n]}" for n in found],
-            fix=f"unset {' '.join(found)}" if found else "start with torchrun", see=TROUBLE + ANCHORS["partial"])
+            fix=f"unset {' '.join(found)}" if found else "start with torchrun",
+            see=TROUBLE + ANCHORS["partial"],
+        )
     try:
         numbers = {n: int(environ[n]) for n in three}
     except ValueError:
         numbers = {}
     if not numbers or not 0 <= numbers["RANK"] < numbers["WORLD_SIZE"] or numbers["LOCAL_RANK"] < 0:
         seen = " ".join(f"{n}={environ[n]}" for n in three)
-        raise Problem("impossible-variables", 2, f"{seen} do not make a world", evidence=[seen], fix="unset RANK WORLD_SIZE LOCAL_RANK",
-                      see=TROUBLE + ANCHORS["partial"])
-    launch = {"kind": "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "env", "rank": numbers["RANK"],
-              "size": numbers["WORLD_SIZE"], "local_rank": numbers["LOCAL_RANK"]}
+        raise Problem(
+            "impossible-variables",
+            2,
+            f"{seen} do not make a world",
+            evidence=[seen],
+            fix="unset RANK WORLD_SIZE LOCAL_RANK",
+            see=TROUBLE + ANCHORS["partial"],
+        )
+    launch = {
+        "kind": "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "env",
+        "rank": numbers["RANK"],
+        "size": numbers["WORLD_SIZE"],
+        "local_rank": numbers["LOCAL_RANK"],
+    }
     if launch["kind"] == "torchrun":
         launch.update(local_size=int(environ["LOCAL_WORLD_SIZE"]), node=int(environ.get("GROUP_RANK", 0)))
     launch["host"] = environ.get("MASTER_ADDR", "127.0.0.1")
@@ -1366,22 +1486,35 @@ def detect_launch(environ, choice="auto"):
 
 def detect_slurm(environ, choice):
     """The same for SLURM; a job's variables outside a step of it are left-overs."""
-    needed = ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_NODELIST",
-              "SLURM_JOB_NUM_NODES")
+    needed = (
+        "SLURM_JOB_ID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NTASKS",
+        "SLURM_JOB_NODELIST",
+        "SLURM_JOB_NUM_NODES",
+    )
     missing = [n for n in needed if n not in environ]
     outside = "SLURM_STEP_ID" not in environ or not under_slurmstepd()
     if missing or (outside and choice == "auto"):
         names = [n for n in environ if n.startswith("SLURM_")]
         why = f"{missing[0]} is missing" if missing else "srun did not start this process"
         raise Problem(
-            "stale-slurm", 4,
+            "stale-slurm",
+            4,
             f"SLURM_JOB_ID={environ.get('SLURM_JOB_ID')} is set but {why}: Ignite takes it for a SLURM task and waits",
             evidence=[f"{n}={environ[n]}" for n in needed if n in environ],
             fix="start with srun, or for a plain run: unset " + " ".join(sorted(names)),
-            see=TROUBLE + ANCHORS["slurm"])
+            see=TROUBLE + ANCHORS["slurm"],
+        )
     job, size = environ["SLURM_JOB_ID"], int(environ["SLURM_NTASKS"])
-    launch = {"kind": "slurm", "rank": int(environ["SLURM_PROCID"]), "size": size,
-              "local_rank": int(environ["SLURM_LOCALID"]), "node": int(environ.get("SLURM_NODEID", 0))}
+    launch = {
+        "kind": "slurm",
+        "rank": int(environ["SLURM_PROCID"]),
+        "size": size,
+        "local_rank": int(environ["SLURM_LOCALID"]),
+        "node": int(environ.get("SLURM_NODEID", 0)),
+    }
     if all(n in environ for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")):
         launch.update(host=environ["MASTER_ADDR"], port=int(environ["MASTER_PORT"]))
     else:  # as Ignite derives them
@@ -1401,8 +1534,9 @@ def under_slurmstepd():
 
 def first_slurm_host(nodelist):
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        return subprocess.run(["scontrol", "show", "hostnames", nodelist], capture_output=True, text=True, timeout=10,
-                              check=True).stdout.split()[0]
+        return subprocess.run(
+            ["scontrol", "show", "hostnames", nodelist], capture_output=True, text=True, timeout=10, check=True
+        ).stdout.split()[0]
     head, _, tail = nodelist.partition("[")
     first = tail.split("]")[0].split(",")[0].split("-")[0]
     return (head + first).split(",")[0]
@@ -1444,15 +1578,31 @@ def resolve(name):
 def environment(launch=None, full=False):
     """What the report says of the machine; `full` adds what --env shows."""
     host = socket.gethostname()
-    seen = {"python": platform.python_version(), "torch": torch.__version__, "ignite": ignite.__version__,
-            "system": f"{platform.system()} {platform.release()}", "host": host, "backends": backends()}
+    seen = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "ignite": ignite.__version__,
+        "system": f"{platform.system()} {platform.release()}",
+        "host": host,
+        "backends": backends(),
+    }
     if not full:
         return seen
     seen["host_resolves_to"] = resolve(host)
     seen["cpus"] = os.cpu_count()
     seen["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     seen["launcher"] = launch or "none: a plain run"
-    prefixes = ("SLURM_", "TORCHELASTIC_", "OMPI_COMM_", "GLOO_", "NCCL_", "TORCH_NCCL_", "HOROVOD_", "PJRT_", "CUDA_VIS")
+    prefixes = (
+        "SLURM_",
+        "TORCHELASTIC_",
+        "OMPI_COMM_",
+        "GLOO_",
+        "NCCL_",
+        "TORCH_NCCL_",
+        "HOROVOD_",
+        "PJRT_",
+        "CUDA_VIS",
+    )
     names = (*LAUNCH_VARIABLES, "OMP_NUM_THREADS")
     seen["variables"] = {k: v for k, v in sorted(os.environ.items()) if k in names or k.startswith(prefixes)}
     seen["would_meet_at"] = f"{launch['host']}:{launch['port']}" if launch else "127.0.0.1, a free port"
@@ -1470,6 +1620,12 @@ ANCHORS = {
     "network": "gloo-connectfullmesh-failed-with-",
     "missing": "the-client-socket-has-timed-out-after-ms-while-trying-to-connect-to-",
     "backend": "unknown-backend--available-backends-",
+    "absent": "timed-out-after--seconds-waiting-for-clients--clients-joined",
+    "interface": "unable-to-find-address-for-",
+    "twice": "two-launchers-at-once",
+    "inconsistent": "environment-variable-defined-for-pytorch-distributed-context-is-inconsistent-with-equivalent-"
+    "slurm-env-variable---vs-",
+    "cuda": "nccl-backend-is-required-but-no-cuda-capable-devices",
     "died": "connection-closed-by-peer",
     "froze": "timed-out-waiting-ms-for-recv-operation-to-complete",
 }
@@ -1481,8 +1637,15 @@ ANCHORS = {
 def targets_of(args, launch):
     """(target, world size) of each run."""
     if launch:
-        target = args.targets[0] if args.targets else (
-            "nccl" if backends()["nccl"]["available"] and torch.cuda.device_count() > launch["local_rank"] else "gloo")
+        target = (
+            args.targets[0]
+            if args.targets
+            else (
+                "nccl"
+                if backends()["nccl"]["available"] and torch.cuda.device_count() > launch["local_rank"]
+                else "gloo"
+            )
+        )
         return [(target, launch["size"])]
     runs = []
     for target in args.targets or ["serial", "gloo"]:
@@ -1500,8 +1663,15 @@ def start_method(choice):
 
 
 def world_spec(target, launch, folder, deadline, **more):
-    spec = {"target": target, "folder": folder, "timeout": max(1.0, deadline - time.monotonic()), "cwd": os.getcwd(),
-            "slurm": bool(launch and launch["kind"] == "slurm"), "store_prefix": "", "store_host": "127.0.0.1"}
+    spec = {
+        "target": target,
+        "folder": folder,
+        "timeout": max(1.0, deadline - time.monotonic()),
+        "cwd": os.getcwd(),
+        "slurm": bool(launch and launch["kind"] == "slurm"),
+        "store_prefix": "",
+        "store_host": "127.0.0.1",
+    }
     spec.update(more)
     return spec
 
@@ -1513,8 +1683,15 @@ def loopback_store(timeout):
     listener.listen(256)
     port = listener.getsockname()[1]
     with silent_stderr():  # torch warns that a client from this process has no host name
-        store = dist.TCPStore("127.0.0.1", port, None, True, timedelta(seconds=timeout), wait_for_workers=False,
-                              master_listen_fd=listener.fileno())
+        store = dist.TCPStore(
+            "127.0.0.1",
+            port,
+            None,
+            True,
+            timedelta(seconds=timeout),
+            wait_for_workers=False,
+            master_listen_fd=listener.fileno(),
+        )
     listener.detach()
     return store
 
@@ -1545,28 +1722,44 @@ def conduct_local(args, folder, deadline):
             import torch._dynamo  # noqa: F401  DDP imports it: here once, instead of in every rank
     entries, members = [], []
     try:
-        for target, size in runs:  # all forks before the store, whose server is a thread
+        for _, size in runs:  # all forks before the store, whose server is a thread
             members.append([LocalRank(rank, folder, method) for rank in range(size)])
         for (target, size), ranks in zip(runs, members):
+            run = Run(target, size, method)
+            if time.monotonic() >= deadline:
+                run.broken = NO_TIME
+                spec = {"target": target, "size": size, "slurm": False}
+                entries.append(run.conduct(ranks, list(plan_for(spec, args.only)), deadline))
+                continue
             stores = {n: loopback_store(deadline - time.monotonic() + 5) for n in STORES}
             ports = {name: store.port for name, store in stores.items()}
             for member in ranks:
                 rank = member.rank
                 variables = {}
                 if target != "serial":
-                    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports["join"]),
-                                 "TORCHELASTIC_USE_AGENT_STORE": "True"}
+                    variables = {
+                        "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": str(ports["join"]),
+                        "TORCHELASTIC_USE_AGENT_STORE": "True",
+                    }
                     if loopback_name():
                         variables["GLOO_SOCKET_IFNAME"] = loopback_name()
                 if size > 1:
                     variables.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
                 spec = world_spec(
-                    target, None, folder, deadline, rank=rank, size=size, local_rank=rank, local_size=size, node=0,
-                    nnodes=1, ports=ports)
+                    target,
+                    None,
+                    folder,
+                    deadline,
+                    rank=rank,
+                    size=size,
+                    local_rank=rank,
+                    local_size=size,
+                    node=0,
+                    nnodes=1,
+                    ports=ports,
+                )
                 member.send({"do": "join", "set": variables, "unset": launch_names(os.environ), "world": spec})
-            run = Run(target, size, method)
-            if time.monotonic() >= deadline:
-                run.broken = "no time was left"
             entries.append(run.conduct(ranks, list(plan_for(spec, args.only)), deadline))
     finally:
         for member in (m for ranks in members for m in ranks):
@@ -1579,9 +1772,11 @@ def conduct_launched(args, launch, folder, deadline):
     own = LocalRank(launch["rank"], folder, start_method(args.start_method))
     try:
         store = meet(launch, deadline)
-        me = {"host": socket.gethostname(), "ignite": ignite.__version__, "torch": torch.__version__,
-              "local_rank": launch["local_rank"], "local_size": launch.get("local_size"), "node": launch.get("node")}
-        store.set(f"hello/{launch['rank']}", json.dumps(me))
+        if store.add(f"claims/{launch['rank']}", 1) > 1:
+            twice = f"rank {launch['rank']} came twice, the second time from {socket.gethostname()}, pid {os.getpid()}"
+            store.set("twice", twice)
+            raise rank_twice(twice, launch)
+        store.set(f"hello/{launch['rank']}", json.dumps(about_me(launch)))
         if launch["rank"] > 0:
             code = serve_remote(store, launch["rank"], own, deadline)
             with contextlib.suppress(Exception):
@@ -1593,25 +1788,239 @@ def conduct_launched(args, launch, folder, deadline):
         own.kill()
 
 
+def preflight(target, launch):
+    """What can be known of this host without any peer; raises Problem."""
+    gloo = os.environ.get("GLOO_SOCKET_IFNAME")
+    names = [name for _, name in socket.if_nameindex()] if hasattr(socket, "if_nameindex") else []
+    if gloo and names and target != "serial":
+        addresses = own_addresses()
+        for name in gloo.split(","):
+            if name not in names:
+                raise Problem(
+                    "interface-missing",
+                    4,
+                    f"GLOO_SOCKET_IFNAME={gloo}, but this host has no interface {name}",
+                    evidence=[f"interfaces: {', '.join(names)}"],
+                    see=TROUBLE + ANCHORS["interface"],
+                    fix="unset GLOO_SOCKET_IFNAME"
+                    + (
+                        f", or export GLOO_SOCKET_IFNAME={likely}"
+                        if (likely := next((n for n in addresses if n != loopback_name()), None))
+                        else ""
+                    ),
+                )
+            if interface_is_down(name):
+                raise Problem(
+                    "interface-down",
+                    4,
+                    f"GLOO_SOCKET_IFNAME={gloo}, but the interface {name} is down",
+                    evidence=[f"/sys/class/net/{name}/flags lacks IFF_UP"],
+                    fix=f"ip link set {name} up",
+                    see=TROUBLE + ANCHORS["interface"],
+                )
+    if target == "nccl":
+        devices = torch.cuda.device_count()
+        wanted = launch.get("local_size") or launch["local_rank"] + 1 if launch else 1
+        if wanted > devices:
+            raise Problem(
+                "more-ranks-than-gpus",
+                4,
+                f"{wanted} ranks on {socket.gethostname()}, but {devices} CUDA devices",
+                evidence=[f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}"],
+                fix=f"start {devices} processes on this host",
+                see=TROUBLE + ANCHORS["cuda"],
+            )
+    if not launch:
+        return
+    found, outward = resolve(launch["host"]), [a for n, a in own_addresses().items() if n != loopback_name()]
+    if found[0].startswith("does not resolve"):
+        raise Problem(
+            "master-unresolvable",
+            4,
+            f"MASTER_ADDR={launch['host']} {found[0]} on {socket.gethostname()}",
+            fix="set MASTER_ADDR to an address of rank 0's host that every host can resolve",
+            see=TROUBLE + ANCHORS["missing"],
+        )
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if launch["rank"] == 0 and not agent and not any(map(is_own_address, found)):
+        raise Problem(
+            "master-elsewhere",
+            4,
+            f"MASTER_ADDR={launch['host']} is no address of {socket.gethostname()}, where rank 0 runs",
+            evidence=[f"it resolves to {', '.join(found)}", f"own: {own_addresses()}"],
+            fix=f"export MASTER_ADDR={(outward or ['127.0.0.1'])[0]}",
+            see=TROUBLE + ANCHORS["missing"],
+        )
+
+
+def is_own_address(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as s:
+        s.bind((address, 0))
+        return True
+    return False
+
+
+def interface_is_down(name):
+    with contextlib.suppress(OSError, ValueError):
+        return not int(Path(f"/sys/class/net/{name}/flags").read_text(), 16) & 1
+    return False
+
+
+# Causes that can be told from what ranks reported, the most certain first. Each takes the bad checks of a launched or
+# local world and what the supervisors said of themselves, and returns a finding or None.
+def texts_of(bad):
+    return " ".join(t for c in bad for t in c["observed"].values())
+
+
+def cause_loopback_name(bad, hellos, launch):
+    """Several hosts, and gloo binds where the host name points to: to loopback, which no other host reaches."""
+    if len({h["network"] for h in hellos.values()}) < 2 or not any(c["id"] in COMING_UP for c in bad):
+        return None
+    wrong = {
+        r: h
+        for r, h in hellos.items()
+        if not h["gloo_interface"]
+        and all(a.startswith("127.") or a == "::1" or "resolve" in a for a in h["resolves_to"])
+    }
+    if not wrong:
+        return None
+    cards = {}
+    for rank, hello in sorted(wrong.items()):
+        cards.setdefault((hello["network"], hello["host"], hello["interface"]), []).append(str(rank))
+    return {
+        "id": "loopback-name",
+        "text": "the hosts' own names resolve to loopback, so gloo listens where no other host can reach it",
+        "evidence": [
+            f"{h['host']} (rank {r}) resolves to {', '.join(h['resolves_to'])}" for r, h in sorted(wrong.items())
+        ][:6],
+        "fix": "; ".join(
+            f"on the host of rank {', '.join(ranks)}: export GLOO_SOCKET_IFNAME={card or 'its network card'}"
+            for (_, _, card), ranks in cards.items()
+        ),
+        "see": TROUBLE + ANCHORS["network"],
+    }
+
+
+def cause_by_text(bad, hellos, launch):
+    """Errors whose text says it."""
+    text = texts_of(bad)
+    for pattern, identifier, says, fix, see in (
+        (
+            "No space left on device",
+            "disk-full",
+            "a disk is full",
+            "df -h /tmp /dev/shm; export TMPDIR=<a folder with space>",
+            "",
+        ),
+        (
+            "unable to open shared memory",
+            "no-shared-memory",
+            "/dev/shm cannot be used",
+            "mount -t tmpfs tmpfs /dev/shm, or start the container with --shm-size=1g",
+            "",
+        ),
+        (
+            "unable to allocate shared memory",
+            "no-shared-memory",
+            "/dev/shm is too small",
+            "start the container with --shm-size=1g",
+            "",
+        ),
+        ("Too many open files", "open-files", "the limit of open files is too low", "ulimit -n 4096", ""),
+        (
+            "inconsistent with equivalent SLURM",
+            "two-launchers",
+            "SLURM's variables and those of another launcher disagree",
+            "use srun alone, or unset SLURM_JOB_ID before torchrun",
+            "inconsistent",
+        ),
+        (
+            "Unable to find address for",
+            "interface-missing",
+            "GLOO_SOCKET_IFNAME names no interface with an address",
+            "unset GLOO_SOCKET_IFNAME",
+            "interface",
+        ),
+        ("EADDRINUSE", "port-taken", "a port is taken", "export MASTER_PORT=<a free port>", "port"),
+    ):
+        if pattern in text:
+            return {
+                "id": identifier,
+                "text": says,
+                "evidence": [first_with(bad, pattern)],
+                "fix": fix,
+                "see": TROUBLE + ANCHORS[see] if see else "",
+            }
+    return None
+
+
+def first_with(bad, pattern):
+    return next(
+        (f"rank {r}, {c['id']}: {t[:300]}" for c in bad for r, t in c["observed"].items() if pattern in t), pattern
+    )
+
+
+def cause_lost_rank(bad, hellos, launch):
+    """A rank that died, was stopped or froze; the others only say that they miss it."""
+    for c in bad:
+        for rank in c["ranks"]:
+            said = c["observed"][str(rank)]
+            if said.startswith(("died", "does not return", "its supervisor")):
+                host = c["hosts"][str(rank)]
+                how = "died" if said.startswith("died") else "stopped" if "SIGSTOP" in said else "froze"
+                return {
+                    "id": f"rank-{how}",
+                    "text": f"rank {rank} on {host} {how} in {c['id']}; the others are victims",
+                    "evidence": [f"rank {r}: {t[:200]}" for r, t in c["observed"].items()][:6],
+                    "fix": "dmesg | grep -i -E 'killed process|out of memory'"
+                    if "SIGKILL" in said
+                    else "look at the stack of that rank in this report",
+                    "see": TROUBLE + ANCHORS["died" if how == "died" else "froze"],
+                }
+    return None
+
+
+CAUSES = (cause_loopback_name, cause_by_text, cause_lost_rank)
+
+
+def diagnose(entry, hellos, launch):
+    """The most certain cause of a run's failure as a list of one finding; empty where a value was just wrong."""
+    bad = [c for c in entry["checks"] if c["status"] in ("fail", "timeout", "error")]
+    for cause in CAUSES if bad else ():
+        if finding := cause(bad, hellos, launch):
+            return [finding]
+    return []
+
+
 def meet(launch, deadline):
     """The store in which the supervisors of a launched world meet: the launcher's own, or one held by rank 0's."""
     left = timedelta(seconds=max(1.0, deadline - time.monotonic() - 2))
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address = f"{launch['host']}:{launch['port']}"
     try:
-        base = dist.TCPStore(launch["host"], launch["port"], None, not agent and launch["rank"] == 0, left,
-                             wait_for_workers=False)
+        base = dist.TCPStore(
+            launch["host"], launch["port"], None, not agent and launch["rank"] == 0, left, wait_for_workers=False
+        )
     except (RuntimeError, ValueError) as e:
         text = str(e).splitlines()[0][:300]
         if "EADDRINUSE" in str(e):
-            raise Problem("port-taken", 4, f"rank 0 cannot listen on {address}: the port is taken",
-                          evidence=[text, *who_listens(launch["port"])],
-                          fix=f"export MASTER_PORT={free_port()}", see=TROUBLE + ANCHORS["port"]) from None
-        raise Problem("no-rendezvous", 4,
-                      f"rank {launch['rank']} on {socket.gethostname()} cannot reach rank 0 at {address}",
-                      evidence=[text, f"{launch['host']} resolves to {', '.join(resolve(launch['host']))}"],
-                      fix=f"check that rank 0 was started and that MASTER_ADDR={launch['host']} is its address",
-                      see=TROUBLE + ANCHORS["missing"]) from None
+            raise Problem(
+                "port-taken",
+                4,
+                f"rank 0 cannot listen on {address}: the port is taken",
+                evidence=[text, *who_listens(launch["port"])],
+                fix=f"export MASTER_PORT={free_port()}",
+                see=TROUBLE + ANCHORS["port"],
+            ) from None
+        raise Problem(
+            "no-rendezvous",
+            4,
+            f"rank {launch['rank']} on {socket.gethostname()} cannot reach rank 0 at {address}",
+            evidence=[text, f"{launch['host']} resolves to {', '.join(resolve(launch['host']))}"],
+            fix=f"check that rank 0 was started and that MASTER_ADDR={launch['host']} is its address",
+            see=TROUBLE + ANCHORS["missing"],
+        ) from None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "") + os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return dist.PrefixStore(f"smoke/{name}", base)
 
@@ -1640,22 +2049,118 @@ def who_listens(port):
     return [f"port {port} is held by a process of another user"] if inodes else []
 
 
+def rank_twice(text, launch):
+    return Problem(
+        "rank-twice",
+        4,
+        f"two launchers, or two jobs, meet at {launch['host']}:{launch['port']}: {text}",
+        evidence=[text],
+        fix="start the processes in one place only; give each job a MASTER_PORT of its own",
+        see=TROUBLE + ANCHORS["twice"],
+    )
+
+
+def about_me(launch):
+    """What a supervisor tells rank 0's of itself and its host."""
+    addresses = own_addresses()
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "ignite": ignite.__version__,
+        "local_rank": launch["local_rank"],
+        "local_size": launch.get("local_size"),
+        "node": launch.get("node"),
+        "resolves_to": resolve(socket.gethostname()),
+        "addresses": addresses,
+        "interface": interface_towards(launch["host"], addresses),
+        "network": network_identity(),
+        "gloo_interface": os.environ.get("GLOO_SOCKET_IFNAME"),
+    }
+
+
+def own_addresses():
+    """interface name -> IPv4 address, of the interfaces that have one (Linux; elsewhere nothing)."""
+    found = {}
+    if sys.platform != "linux":
+        return found
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # SIOCGIFADDR
+                reply = fcntl.ioctl(s.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
+                found[name] = socket.inet_ntoa(reply[20:24])
+    return found
+
+
+def interface_towards(host, addresses):
+    """Name of the interface that holds the host's address, or through which packets to the host leave."""
+    target = next((a for a in resolve(host) if "." in a and " " not in a), None)
+    if target is None:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        with contextlib.suppress(OSError):
+            s.connect((target, 9))
+            return next(
+                (n for n, a in addresses.items() if a == target),
+                next((n for n, a in addresses.items() if a == s.getsockname()[0]), None),
+            )
+    return None
+
+
+def network_identity():
+    """Equal for processes that share a network stack, that is, a host or a network namespace."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
+    return socket.gethostname()
+
+
+def check_hellos(hellos):
+    """Ranks must run the same releases."""
+    for package in ("ignite", "torch"):
+        versions = {}
+        for rank, hello in sorted(hellos.items()):
+            versions.setdefault(hello[package], []).append(f"rank {rank} on {hello['host']}")
+        if len(versions) > 1:
+            name = {"ignite": "pytorch-ignite"}.get(package, package)
+            most = max(versions, key=lambda v: len(versions[v]))
+            raise Problem(
+                "version-mismatch",
+                4,
+                f"the ranks have different releases of {package}: {', '.join(sorted(versions))}",
+                evidence=[f"{package} {v}: {', '.join(who[:6])}" for v, who in versions.items()],
+                fix=f"pip install {name}=={most.split('+')[0]}",
+                see="../../references/versions.md",
+            )
+
+
 def gather_hellos(store, launch, deadline):
     """What the supervisors said of themselves; Problem names the ranks that never came."""
     hellos, end = {}, deadline - 3
     while len(hellos) < launch["size"]:
         for rank in set(range(launch["size"])) - set(hellos):
+            if store.check(["twice"]):
+                store.set("over", "4")
+                raise rank_twice(store.get("twice").decode(), launch)
             if store.check([f"hello/{rank}"]):
                 hellos[rank] = json.loads(store.get(f"hello/{rank}"))
-        if time.monotonic() > end:
+        if time.monotonic() > end or STOP:
             missing = sorted(set(range(launch["size"])) - set(hellos))
             store.set("over", "4")
             raise Problem(
-                "missing-peer", 4, f"rank {', '.join(map(str, missing))} of {launch['size']} never came",
+                "missing-peer",
+                4,
+                f"rank {', '.join(map(str, missing))} of {launch['size']} never came",
                 evidence=[f"rank {r} came from {h['host']}" for r, h in sorted(hellos.items())][:8],
                 fix=f"start the missing ranks with MASTER_ADDR={launch['host']} MASTER_PORT={launch['port']}, or if "
-                "the variables are left over: unset RANK WORLD_SIZE LOCAL_RANK", see=TROUBLE + ANCHORS["missing"])
+                "the variables are left over: unset RANK WORLD_SIZE LOCAL_RANK",
+                see=TROUBLE + ANCHORS["absent"],
+            )
         time.sleep(0.01)
+    check_hellos(hellos)
     return hellos
 
 
@@ -1663,8 +2168,10 @@ def lead(args, launch, folder, deadline, store, own, hellos):
     """Rank 0's supervisor: conduct the run over all ranks, then release the other supervisors."""
     size, target = launch["size"], targets_of(args, launch)[0][0]
     nodes = {}
-    node_of = {r: h["node"] if h["node"] is not None else nodes.setdefault(h["host"], len(nodes))
-               for r, h in sorted(hellos.items())}
+    node_of = {
+        r: h["node"] if h["node"] is not None else nodes.setdefault(h["host"], len(nodes))
+        for r, h in sorted(hellos.items())
+    }
     ranks = [own if r == 0 else RemoteRank(r, hellos[r]["host"], store) for r in range(size)]
     stores = {n: dist.TCPStore("0.0.0.0", 0, None, True, wait_for_workers=False) for n in STORES if n != "join"}
     ports = {"join": launch["port"], **{name: store.port for name, store in stores.items()}}
@@ -1672,9 +2179,20 @@ def lead(args, launch, folder, deadline, store, own, hellos):
     for member in ranks:
         node = node_of[member.rank]
         spec = world_spec(
-            target, launch, folder, deadline, rank=member.rank, size=size, node=node, nnodes=len(set(node_of.values())),
-            local_rank=hellos[member.rank]["local_rank"], local_size=list(node_of.values()).count(node),
-            store_prefix="smoke", store_host=launch["host"], ports=ports)
+            target,
+            launch,
+            folder,
+            deadline,
+            rank=member.rank,
+            size=size,
+            node=node,
+            nnodes=len(set(node_of.values())),
+            local_rank=hellos[member.rank]["local_rank"],
+            local_size=list(node_of.values()).count(node),
+            store_prefix="smoke",
+            store_host=launch["host"],
+            ports=ports,
+        )
         variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
         member.send({"do": "join", "set": variables, "unset": [], "world": spec})
     run = Run(target, size, launch["kind"])
@@ -1682,6 +2200,7 @@ def lead(args, launch, folder, deadline, store, own, hellos):
     try:
         entry = run.conduct(ranks, list(plan_for(spec, args.only)), deadline)
         entry["hosts"] = {str(r): h["host"] for r, h in sorted(hellos.items())}
+        entry["hellos"] = hellos
         code = exit_code([entry])
         return entry
     finally:
@@ -1694,10 +2213,10 @@ def lead(args, launch, folder, deadline, store, own, hellos):
 
 def exit_code(entries):
     checks = [c for e in entries for c in e["checks"]]
-    if any(c["status"] == "timeout" for c in checks):
+    if any(x["status"] == "timeout" for x in checks + entries):
         return 5
     bad = [c for c in checks if c["status"] in ("fail", "error")]
-    if any(c["id"] == "initialize" and "stacks" in c for c in bad):
+    if any(c["id"] == "process_group" or c["id"] == "initialize" and "stacks" in c for c in bad):
         return 4
     return 1 if bad else 0
 
@@ -1710,20 +2229,32 @@ def make_report(entries, code, env, findings):
     for c in (c for e in entries for c in e["checks"]):
         summary[c["status"]] += 1
     status = {0: "pass", 1: "fail", 5: "timeout"}.get(code, "error")
-    return {"schema": "pytorch-ignite-smoke/1", "tool": "distributed_smoke.py", "status": status, "exit_code": code,
-            "seconds": round(time.monotonic() - STARTED, 2), "environment": env, "diagnosis": findings,
-            "runs": entries, "summary": summary}
+    return {
+        "schema": "pytorch-ignite-smoke/1",
+        "tool": "distributed_smoke.py",
+        "status": status,
+        "exit_code": code,
+        "seconds": round(time.monotonic() - STARTED, 2),
+        "environment": env,
+        "diagnosis": findings,
+        "runs": entries,
+        "summary": summary,
+    }
 
 
 def as_text(report, verbose=False):
     env = report["environment"]
-    lines = [f"{report['status'].upper()}  exit code {report['exit_code']}, {report['seconds']:.1f} s"
-             + (f"  (Python {env['python']}, torch {env['torch']}, ignite {env['ignite']}, {env['host']})" if env else "")]
+    lines = [
+        f"{report['status'].upper()}  exit code {report['exit_code']}, {report['seconds']:.1f} s"
+        + (f"  (Python {env['python']}, torch {env['torch']}, ignite {env['ignite']}, {env['host']})" if env else "")
+    ]
     for run in report["runs"]:
         count = {s: sum(c["status"] == s for c in run["checks"]) for s in ("pass", "fail", "skip", "timeout", "error")}
         counts = ", ".join(f"{n} {s}" for s, n in count.items() if n or s == "pass")
         size = f"{run['world_size']} process{'es' * (run['world_size'] > 1)}"
-        lines.append(f"{run['target']:8} {size:13} {run['launcher']:9} {run['status']:8} {counts}, {run['seconds']:.2f} s")
+        lines.append(
+            f"{run['target']:8} {size:13} {run['launcher']:9} {run['status']:8} {counts}, {run['seconds']:.2f} s"
+        )
         for c in run["checks"]:
             if c["status"] in ("fail", "timeout", "error"):
                 lines += text_of_failure(c, verbose)
@@ -1762,8 +2293,10 @@ def env_text(env):
     lines = []
     for key, value in env.items():
         if key == "backends":
-            lines += [f"backend {b}: {'available' if v['available'] else 'not available: ' + v['reason']}"
-                      for b, v in value.items()]
+            lines += [
+                f"backend {b}: {'available' if v['available'] else 'not available: ' + v['reason']}"
+                for b, v in value.items()
+            ]
         elif isinstance(value, dict):
             lines += [f"{key}:", *(f"  {k}={v}" for k, v in value.items())] if value else [f"{key}: none"]
         else:
@@ -1795,25 +2328,45 @@ class Parser(argparse.ArgumentParser):
 
 def parse(argv):
     parser = Parser(
-        prog="distributed_smoke.py", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog="distributed_smoke.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
         description="Starts real ranks on this machine, runs every public helper of ignite.distributed in them and "
         "compares with known values. Started by torchrun or srun it checks the world that they made.",
-        epilog=EPILOG)
-    parser.add_argument("targets", nargs="*", metavar="TARGET",
-                        help=f"{', '.join(TARGETS)}; default: serial, then gloo in one process and in --nproc")
-    parser.add_argument("--nproc", type=int, metavar="N",
-                        help="local processes of multi-process runs (default 2; 1 leaves those runs out)")
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help=f"{', '.join(TARGETS)}; default: serial, then gloo in one process and in --nproc",
+    )
+    parser.add_argument(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="local processes of multi-process runs (default 2; 1 leaves those runs out)",
+    )
     parser.add_argument("--env", action="store_true", help="run no check; show versions, backends, devices, variables")
     parser.add_argument("--list", action="store_true", help="print the ids of the checks")
     parser.add_argument("--only", metavar="ID[,ID]", help="run only these checks and what they rely on")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the report (default text)")
     parser.add_argument("--output", metavar="FILE", help="write the report to FILE as well")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS",
-                        help="for the whole run (default 120)")
-    parser.add_argument("--launcher", choices=("auto", "none", "env", "slurm"), default="auto",
-                        help="believe the launch variables (auto), ignore them (none), or insist on one kind")
-    parser.add_argument("--start-method", choices=("auto", "fork", "spawn"), default="auto",
-                        help="of local ranks (default: fork where that is safe)")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="SECONDS", help="for the whole run (default 120)"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=("auto", "none", "env", "slurm"),
+        default="auto",
+        help="believe the launch variables (auto), ignore them (none), or insist on one kind",
+    )
+    parser.add_argument(
+        "--start-method",
+        choices=("auto", "fork", "spawn"),
+        default="auto",
+        help="of local ranks (default: fork where that is safe)",
+    )
     parser.add_argument("--verbose", action="store_true", help="every check, whole stacks, tracebacks")
     args = parser.parse_args(argv)
     unknown = [t for t in args.targets if t not in TARGETS]
@@ -1838,7 +2391,9 @@ def run(args):
     try:
         launch = detect_launch(os.environ, args.launcher)
         if launch and args.nproc is not None:
-            raise UsageError(f"--nproc does not go with {launch['kind']}, which already chose {launch['size']} processes")
+            raise UsageError(
+                f"--nproc does not go with {launch['kind']}, which already chose {launch['size']} processes"
+            )
         if launch and len(args.targets) > 1:
             raise UsageError(f"a launched world has one backend; {len(args.targets)} targets given")
         args.nproc = 2 if args.nproc is None else args.nproc
@@ -1850,12 +2405,19 @@ def run(args):
         env = environment(launch, args.env)
         for target in args.targets:
             if target != "serial" and not env["backends"][target]["available"]:
-                raise Problem("backend-missing", 3, f"{target}: {env['backends'][target]['reason']}",
-                              see=TROUBLE + ANCHORS["backend"])
+                raise Problem(
+                    "backend-missing",
+                    3,
+                    f"{target}: {env['backends'][target]['reason']}",
+                    see=TROUBLE + ANCHORS["backend"],
+                )
         if args.env:
             return make_report([], 0, env, [])
+        for target in {t for t, _ in targets_of(args, launch)}:
+            preflight(target, launch)
         with tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True) as folder:
-            if launch:
+            if launch:  # a launcher that lost a rank ends the others: what they know is to be told first
+                signal.signal(signal.SIGTERM, lambda number, _: STOP.append(number))
                 outcome = conduct_launched(args, launch, folder, deadline)
                 if isinstance(outcome, int):
                     return outcome
@@ -1863,7 +2425,19 @@ def run(args):
             else:
                 entries = conduct_local(args, folder, deadline)
         code = exit_code(entries)
-    except Problem as problem:
+        if not any(c["status"] != "skip" for e in entries for c in e["checks"]):
+            findings.append({"id": "deadline", "text": f"--timeout {args.timeout:g} was over before a check could run",
+                             "evidence": ["importing torch takes seconds on a busy machine"], "fix": "--timeout 120",
+                             "see": ""})
+        for entry in entries:
+            findings += diagnose(entry, entry.pop("hellos", {}), launch)
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        problem = error if isinstance(error, Problem) else Problem(
+            "unexpected", 4, f"{type(error).__name__}: {shorten(str(error), 600)}",
+            evidence=traceback.format_exc().splitlines()[-9:] if args.verbose else (), fix="--verbose shows where",
+        )
         code, findings = problem.exit_code, [problem.finding]
         if launch and launch["rank"] > 0:  # the report is rank 0's
             print(f"distributed_smoke.py: {problem.finding['text']}", file=sys.stderr)
@@ -1897,7 +2471,7 @@ def main(argv=None):
         commands, events = map(int, argv[1].split(","))
         import_libraries()
         be_rank(commands, events, argv[2], argv[3])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # run() changes it for launched worlds
     try:
         args = parse(argv)
         if args.list:

@@ -9,9 +9,11 @@ WORKERS ?= 2
 smoke: $(VENV)/smoke.stamp
 	$(BIN)/python scripts/smoke.py
 
-test: $(VENV)/test.stamp
-	$(BIN)/ruff check .
+test: lint
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
 
 matrix: $(VENV)/test.stamp
 	MATRIX=required $(BIN)/python -m pytest -q tests/test_version_matrix.py tests/test_smoke_releases.py
@@ -21,6 +23,7 @@ bench: $(VENV)/smoke.stamp
 
 $(VENV)/smoke.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch and pytorch-ignite into $(VENV); minutes, the first time"
 	$(BIN)/python -m pip install -q -c constraints.txt torch pytorch-ignite numpy
 	touch $@
 

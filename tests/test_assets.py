@@ -26,11 +26,13 @@ from support.launchers import (
     two_hosts,
 )
 from support.world import run_serial, run_world, values
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 ASSETS = DISTRIBUTED / "assets"
 EPOCHS = 3
 TIMEOUT = 6  # seconds without progress, in the cases that freeze
+LIMIT = TIMEOUT + 18  # of a job with a fault: 9 seconds are for the end of it, the others for a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ def test_batches_are_the_same_sets_in_any_world_and_others_each_epoch(train, tmp
         return torch.tensor(seen[0]).view(EPOCHS, steps, -1), seen[1]
 
     alone, _ = values([run_serial(lambda: indices(tmp_path / "alone"))])[0]
-    shares, validated = zip(*values(run_world(3, lambda rank: indices(tmp_path / "together"), init=None)))
+    shares, validated = zip(*values(run_world(3, lambda rank: indices(tmp_path / "together"), init=None)), strict=True)
     assert torch.equal(torch.cat(shares, dim=2).sort().values, alone.sort().values)
     assert sorted(chain(*validated)) == sorted([*range(203)] * EPOCHS), "not each sample once in each validation"
     assert all(len(epoch.unique()) == steps * 24 for epoch in alone), "a sample was repeated"
@@ -133,8 +135,11 @@ def test_validation_is_exact_and_of_the_model_that_is_saved(train, tmp_path):
         return torch.nn.Sequential(torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
 
     def main():
+        forward, training = DistributedDataParallel.forward, []
+        DistributedDataParallel.forward = lambda m, *a: training.append(m.training) or forward(m, *a)
         train.build_model = build
         train.main(options(tmp_path, "--epochs=2", "--batch-size=202"))
+        assert training == [True] * 6, "evaluated through DDP, whose forward can be a collective: the shards differ"
 
     loss, accuracy, _, _ = final(in_forks(2, main))
     model = build()
@@ -339,11 +344,13 @@ def with_fault(train, where, guilty, fault, at=100):
 
 
 PLACE = f"{__file__}:{sleep.__code__.co_firstlineno + 1} in sleep"
+UNEVEN = "freezes after it validated more batches than the other"
 FAULTS = {  # name: where it happens, on which rank, what; what the other rank says
     "raises": ("training data", 1, fail, "rank 1 on {host} failed: OverflowError: sample 17 is broken"),
     "freezes in training data": ("training data", 1, sleep, "no progress: rank 1 on {host} is at {place}"),
     "freezes in validation data": ("validation data", 1, sleep, "no progress: rank 1 on {host} is at {place}"),
     "freezes in forward": ("forward", 0, sleep, "no progress: rank 0 on {host} is at {place}"),
+    UNEVEN: ("training data", 0, sleep, "no progress: rank 0 on {host} is at {place}"),
     "calls a collective alone": ("training data", 1, wait_alone, "no progress: rank 1 on {host} is at "),
     "freezes with its interpreter": ("forward", 1, sleep_with_the_interpreter, "no sign of life from rank 1 on {host}"),
     "is stopped": ("training data", 1, be_stopped, "no sign of life from rank 1 on {host}"),
@@ -355,22 +362,23 @@ FAULTS = {  # name: where it happens, on which rank, what; what the other rank s
 
 @pytest.fixture(scope="module")
 def faulty_worlds(train, tmp_path_factory):
-    """For each fault, what became of two ranks, and after how many seconds; all side by side, since they mostly wait."""
+    """For each fault, what became of two ranks and after how many seconds; side by side, since they mostly wait."""
     folder = tmp_path_factory.mktemp("faults")
 
     def world(number):
         name, (where, guilty, fault, _) = list(FAULTS.items())[number]
         env = {"MASTER_PORT": str(free_port()), "TORCHELASTIC_USE_AGENT_STORE": "False"} if "store" in name else {}
         train.GRACE = 3
-        main = with_fault(train, where, guilty, fault)
+        at, more = (400, ["--batch-size=202"]) if name == UNEVEN else (100, [])  # in its 2nd epoch; 2 batches, and 1
+        main = with_fault(train, where, guilty, fault, at)
         began = time.monotonic()
         outcomes = run_world(
-            2, lambda _: main(options(folder / str(number), f"--timeout={TIMEOUT}")), init=None, env=env,
-            limit=TIMEOUT + 14,
+            2, lambda _: main(options(folder / str(number), f"--timeout={TIMEOUT}", *more)), init=None, env=env,
+            limit=LIMIT,
         )
         return outcomes, time.monotonic() - began
 
-    return dict(zip(FAULTS, values(run_world(len(FAULTS), world, init=None, limit=60))))
+    return dict(zip(FAULTS, values(run_world(len(FAULTS), world, init=None, limit=60)), strict=True))
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -387,7 +395,7 @@ def test_rank_that(name, faulty_worlds):
     elif fault is die:
         assert bad.exit_code == -signal.SIGKILL, bad
     else:  # it ends itself, and shows its stack down to the fault
-        assert bad.exit_code == 1 and seconds < TIMEOUT + 14, (bad, seconds)
+        assert bad.exit_code == 1 and seconds < LIMIT, (bad, seconds)
         assert re.search(rf"line {fault.__code__.co_firstlineno + 1},? in {fault.__name__}", bad.output), bad.output
 
 
@@ -410,9 +418,7 @@ def test_failure_ends_an_srun_that_does_not_kill(slurm, tmp_path):
 
 @pytest.mark.parametrize("path", sorted(ASSETS.glob("*.py")), ids=lambda path: path.name)
 def test_program_is_short(path):
-    """Under 200 lines, those apart that are empty or only a comment."""
-    lines = [line.strip() for line in path.read_text().splitlines()]
-    assert 0 < sum(line != "" and not line.startswith("#") for line in lines) < 200
+    assert 0 < path.read_text().count("\n") < 200
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])

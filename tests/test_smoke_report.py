@@ -126,10 +126,15 @@ def test_a_backend_that_is_missing_ends_with_3_and_says_why(target):
 @pytest.mark.parametrize("module, package", [("torch", "torch"), ("ignite", "pytorch-ignite")])
 def test_a_missing_dependency_ends_with_3_and_one_line_that_says_what_to_install(module, package, tmp_path):
     (tmp_path / f"{module}.py").write_text("raise ImportError('not here')")
-    result = fresh_smoke("--format", "json", env=plain_environment(PYTHONPATH=str(tmp_path)))
+    env, says = plain_environment(PYTHONPATH=str(tmp_path)), f"{module} cannot be imported (not here): pip install {package}"
+    result = fresh_smoke("--format", "json", env=env)
     assert result.code == 3
-    assert result.err.strip().splitlines() == [f"distributed_smoke.py: {module} cannot be imported (not here): pip install {package}"]
+    assert result.err.strip().splitlines() == [f"distributed_smoke.py: {says}"]
     assert result.report["diagnosis"][0]["fix"] == f"pip install {package}"
+    plain = fresh_smoke(env=env)
+    assert (plain.code, plain.out, plain.err.strip()) == (3, "", f"distributed_smoke.py: {says}")
+    shown = fresh_smoke("--env", env=env)
+    assert shown.code == 3 and "python: " in shown.out and "variables: " in shown.out
 
 
 def test_help_shows_purpose_every_exit_code_and_three_examples():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # /// script
-# requires-python = ">=3.9"
+# requires-python = ">=3.10"
 # dependencies = ["torch>=2.0", "pytorch-ignite>=0.4.13", "numpy"]
 # ///
 """Is this machine all right for ignite.distributed? Starts real ranks, runs every helper, compares with known values.
@@ -63,7 +63,8 @@ def import_libraries():
         import torch
         import torch.distributed as dist
     except ImportError as e:
-        return f"torch cannot be imported ({e}): pip install torch"
+        also = " pytorch-ignite" * (importlib.util.find_spec("ignite") is None)
+        return f"torch cannot be imported ({e}): pip install torch{also}"
     try:
         import ignite
         import ignite.distributed as idist
@@ -1586,26 +1587,23 @@ def environment(launch=None, full=False):
         "host": host,
         "backends": backends(),
     }
-    if not full:
-        return seen
-    seen["host_resolves_to"] = resolve(host)
+    if full:
+        seen["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        seen.update(machine(launch))
+    return seen
+
+
+def machine(launch):
+    """What --env shows besides the libraries: nothing here needs torch."""
+    host = socket.gethostname()
+    seen = {"python": platform.python_version(), "host": host, "host_resolves_to": resolve(host)}
     seen["cpus"] = os.cpu_count()
-    seen["cuda_devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     seen["launcher"] = launch or "none: a plain run"
-    prefixes = (
-        "SLURM_",
-        "TORCHELASTIC_",
-        "OMPI_COMM_",
-        "GLOO_",
-        "NCCL_",
-        "TORCH_NCCL_",
-        "HOROVOD_",
-        "PJRT_",
-        "CUDA_VIS",
-    )
+    prefixes = ("SLURM_", "TORCHELASTIC_", "OMPI_COMM_", "GLOO_", "NCCL_", "TORCH_NCCL_", "HOROVOD_", "PJRT_", "CUDA_")
     names = (*LAUNCH_VARIABLES, "OMP_NUM_THREADS")
     seen["variables"] = {k: v for k, v in sorted(os.environ.items()) if k in names or k.startswith(prefixes)}
     seen["would_meet_at"] = f"{launch['host']}:{launch['port']}" if launch else "127.0.0.1, a free port"
+    seen["interfaces"] = own_addresses()
     with contextlib.suppress(OSError):
         space = os.statvfs("/dev/shm")
         seen["dev_shm_free_mib"] = space.f_bavail * space.f_frsize >> 20
@@ -2246,6 +2244,7 @@ def as_text(report, verbose=False):
     env = report["environment"]
     lines = [
         f"{report['status'].upper()}  exit code {report['exit_code']}, {report['seconds']:.1f} s"
+        + (f", of which imports {env['import_seconds']:.1f} s" if env.get("import_seconds") else "")
         + (f"  (Python {env['python']}, torch {env['torch']}, ignite {env['ignite']}, {env['host']})" if env else "")
     ]
     for run in report["runs"]:
@@ -2345,7 +2344,7 @@ def parse(argv):
         "--nproc",
         type=int,
         metavar="N",
-        help="local processes of multi-process runs (default 2; 1 leaves those runs out)",
+        help="local processes of multi-process runs (default 2; 1 leaves those runs out); only for plain runs",
     )
     parser.add_argument("--env", action="store_true", help="run no check; show versions, backends, devices, variables")
     parser.add_argument("--list", action="store_true", help="print the ids of the checks")
@@ -2401,8 +2400,11 @@ def run(args):
             os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
         missing = import_libraries()
         if missing:
+            if args.env:
+                env = machine(launch)
             raise Problem("missing-dependency", 3, missing, fix=missing.rpartition(": ")[2])
-        env = environment(launch, args.env)
+        imported = time.monotonic() - STARTED
+        env = {**environment(launch, args.env), "import_seconds": round(imported, 2)}
         for target in args.targets:
             if target != "serial" and not env["backends"][target]["available"]:
                 raise Problem(
@@ -2412,7 +2414,7 @@ def run(args):
                     see=TROUBLE + ANCHORS["backend"],
                 )
         if args.env:
-            return make_report([], 0, env, [])
+            return make_report([], 0, env, []) if not launch or launch["rank"] == 0 else 0
         for target in {t for t, _ in targets_of(args, launch)}:
             preflight(target, launch)
         with tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True) as folder:
@@ -2449,17 +2451,22 @@ def deliver(args, report):
     """Print the report, and write it where --output says."""
     if args.format == "json":
         text = json.dumps(report, indent=1, ensure_ascii=False)
-    elif args.env and report["exit_code"] == 0:
+    elif args.env and report["environment"]:
         text = env_text(report["environment"])
+        print(*(f"distributed_smoke.py: {f['text']}\n" for f in report["diagnosis"]), sep="", end="", file=sys.stderr)
+    elif report["exit_code"] == 3 and not report["environment"]:
+        print(f"distributed_smoke.py: {report['diagnosis'][0]['text']}", file=sys.stderr)
+        text = None
     else:
         text = as_text(report, args.verbose)
     for finding in report["diagnosis"] if args.format == "json" else ():
         print(f"distributed_smoke.py: {finding['text']}", file=sys.stderr)
     if args.output:
         with open(args.output, "w", encoding="utf-8") as f:
-            f.write(text + "\n")
+            f.write(text + "\n" if text else report["diagnosis"][0]["text"] + "\n")
     try:
-        print(text, flush=True)
+        if text:
+            print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -2475,7 +2482,7 @@ def main(argv=None):
     try:
         args = parse(argv)
         if args.list:
-            print("\n".join(CHECKS))
+            print(json.dumps(list(CHECKS)) if args.format == "json" else "\n".join(CHECKS))
             return 0
         report = run(args)
         if isinstance(report, int):

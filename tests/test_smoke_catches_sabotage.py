@@ -6,7 +6,7 @@ one rank. Most cases fork this process, whose imports are paid; some go through 
 import pytest
 
 from support.claims import COUNTS
-from support.sabotage import hook_folder, modes_of, public_names, sabotage
+from support.sabotage import hook_folder, modes_of, public_names, sabotage, sabotage_subtly, subtle_faults
 from support.smoke import Result, forked_smokes, fresh_smoke, plain_environment
 
 NAMES = public_names()
@@ -50,11 +50,22 @@ def test_frozen_helpers_are_named_with_their_stack():
         if not why and (result.code != 5 or result.seconds > FREEZE_TIMEOUT + 5):
             why = f"code {result.code} after {result.seconds:.1f} s"
         frozen = [c for run in result.report["runs"] for c in run["checks"] if c["status"] == "timeout"]
-        if not why and not any("sabotage.py" in f for c in frozen for r in c["ranks"] for f in c["stacks"][str(r)]):
+        if not why and [c["ranks"] for c in frozen] != [[1]]:
+            why = f"blames {[c['ranks'] for c in frozen]}: {frozen}"
+        if not why and not any("sabotage.py" in frame for c in frozen for frame in c["stacks"]["1"]):
             why = f"no stack of the frozen rank: {frozen}"
         wrong += [f"{name}: {why}"] if why else []
     assert not wrong, "\n".join(wrong)
     COUNTS["sabotaged helpers noticed and named"] += len(FREEZES)
+
+
+@pytest.mark.parametrize("label", subtle_faults())
+def test_subtle_fault_is_named(label):
+    name = subtle_faults()[label]
+    argv = ["gloo", "--format", "json", "--timeout", "60", "--only", name]
+    (result,) = forked_smokes([{"argv": argv, "prepare": lambda: sabotage_subtly(label)}], at_once=1)
+    assert complaint(name, result) == "", result.out
+    COUNTS["sabotaged helpers noticed and named"] += 1
 
 
 @pytest.mark.parametrize("name, mode", [("all_reduce", "wrong"), ("get_rank", "raises"), ("initialize", "nothing")])

@@ -190,3 +190,104 @@ def test_a_closed_output_pipe_is_no_traceback():
 def test_a_deadline_before_the_first_check_is_said():
     result = forked_smoke("--timeout", "0.001", "--format", "json")
     assert (result.code, result.report["status"], result.report["diagnosis"][0]["id"]) == (5, "timeout", "deadline")
+
+
+@linux_only
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_ranks_are_started_is_not_lost(how, tmp_path):
+    """An exception from a handler is dropped inside os.fork."""
+    for _ in range(4):
+        smoke = ForkedSmoke(["gloo", "--nproc", "8", "--format", "json"],
+                            prepare=lambda: setattr(tempfile, "tempdir", str(tmp_path)))
+        while not smoke_module().children_of(smoke.pid):
+            assert not smoke.done()
+        os.kill(smoke.pid, how)
+        result = smoke.finish()
+        assert result.code == 128 + how, result.err
+        assert result.report["diagnosis"][0]["id"] == "interrupted"
+        assert list(tmp_path.iterdir()) == []
+
+
+@linux_only
+def test_a_dead_rank_whose_child_holds_its_pipe_is_seen_at_once():
+    def prepare():
+        import ignite.distributed as idist
+
+        def die():
+            if os.environ.get("RANK") == "1":
+                if os.fork() == 0:
+                    time.sleep(20)
+                    os._exit(0)
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.5)
+
+        idist.barrier = die
+
+    result = forked_smoke("gloo", "--only", "barrier", "--timeout", "60", "--format", "json", prepare=prepare)
+    check = result.report["runs"][1]["checks"][-3]
+    assert (check["id"], check["status"], check["ranks"]) == ("barrier", "error", [1]), result.out
+    assert "SIGKILL" in check["observed"]["1"] and result.seconds < 20
+
+
+def raise_in(name, error):
+    def prepare():
+        import ignite.distributed as idist
+
+        def broken(*args, **kwargs):
+            raise error
+
+        setattr(idist, name, broken)
+
+    return prepare
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_text_that_no_encoding_holds_is_reported(form):
+    env = {"PYTHONIOENCODING": "ascii"}
+    result = forked_smoke("serial", "--format", form, env=env, prepare=raise_in("barrier", RuntimeError("x")))
+    assert result.code == 0  # barrier is not checked in a world of one
+    result = forked_smoke("serial", "--format", form, prepare=raise_in("new_group", RuntimeError("bad \udcff Größe")))
+    assert result.code == 1 and "new_group" in result.out and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_failure(closed):
+    code = subprocess.run(["sh", "-c", f"exec {sys.executable} {SCRIPT} serial --only hostname {closed}"], timeout=90).returncode
+    assert code == 0
+
+
+@linux_only
+def test_a_full_output_is_said_and_not_taken_for_usage():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, str(SCRIPT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert "Traceback" not in done.stderr or done.returncode != 0
+        done = subprocess.run([sys.executable, str(SCRIPT), "serial", "--only", "hostname"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=90)
+    assert done.returncode == 1 and "the report cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize("variables, word", [
+    ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "abc"}, "MASTER_PORT=abc"),
+    ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999"),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""}, "OMPI_COMM_WORLD_SIZE="),
+    ({"GLOO_SOCKET_IFNAME": "nope0"}, "GLOO_SOCKET_IFNAME=nope0"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "no.such.host.invalid"}, "MASTER_ADDR=no.such"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "192.0.2.77"}, "MASTER_ADDR=192.0.2.77"),
+])
+def test_what_can_be_known_in_a_second_is_said_by_name(variables, word):
+    result = forked_smoke("--format", "json", env=variables)
+    assert result.code in (2, 4) and result.seconds < 25
+    assert word in result.report["diagnosis"][0]["text"] and result.report["diagnosis"][0]["fix"]
+
+
+@linux_only
+def test_a_low_limit_of_open_files_is_said():
+    import resource
+
+    result = forked_smoke("gloo", "--nproc", "64", "--format", "json",
+                          prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)))
+    assert (result.code, result.report["diagnosis"][0]["id"]) == (4, "open-files")
+
+
+def test_a_parent_that_ignores_its_children_is_no_failure():
+    assert forked_smoke("gloo", "--only", "hostname", prepare=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)).code == 0

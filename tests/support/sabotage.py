@@ -41,8 +41,8 @@ def sabotage(name: str, mode: str, *, everywhere: bool = True) -> None:
 
 
 def on_chosen_rank() -> bool:
-    """Rank 1, or the only rank of a world of one."""
-    return os.environ.get("RANK", "0") == "1" or os.environ.get("WORLD_SIZE", "1") == "1"
+    """Rank 1: so a world of one stays whole, and of a world of two one rank is innocent."""
+    return os.environ.get("RANK") == "1"
 
 
 def _broken(name, original, mode):
@@ -135,6 +135,110 @@ def _broken_class(original, mode):
 
     Broken.__name__ = original.__name__
     return Broken
+
+
+def _subtle():
+    """label -> (helper, function from the original to a subtly wrong one): faults that a shallow check would miss."""
+    import torch
+    import torch.distributed as dist
+
+    def grouped(original, wrong):
+        return lambda *a, group=None, **k: original(*a, **k) if group is None else wrong(a[0])
+
+    def floats_only(original):
+        return lambda t, *a, **k: original(float(t) if type(t) is int else t, *a, **k)
+
+    def not_in_place(original):
+        return lambda t, *a, **k: original(t.clone() if torch.is_tensor(t) else t, *a, **k)
+
+    def sum_always(original):
+        return lambda t, op="SUM", group=None: original(t, "SUM" if torch.is_tensor(t) else op, group)
+
+    def only_on_last(original):
+        return lambda *a, **k: None if dist.is_initialized() and dist.get_rank() == dist.get_world_size() - 1 else original()
+
+    def swallow(original):
+        def run(backend, fn, args, *more, **kwargs):
+            try:
+                return original(backend, fn, args, *more, **kwargs)
+            except torch.multiprocessing.ProcessRaisedException:
+                return None
+
+        return run
+
+    def without_finalize(original):
+        class Broken(original):
+            def __exit__(self, kind, *rest):
+                return super().__exit__(kind, *rest) if kind is None else None
+
+        return Broken
+
+    def frozen(original):
+        def wrap(model, *a, **k):
+            for p in model.parameters():
+                p.requires_grad_(True)
+            return original(model, *a, **k).eval()
+
+        return wrap
+
+    def with_decay(original):
+        def adapt(optimizer, **k):
+            optimizer.param_groups[-1]["weight_decay"] = 0.1
+            return original(optimizer, **k)
+
+        return adapt
+
+    def leaves_variable(original):
+        def initialize(*a, **k):
+            original(*a, **k)
+            os.environ["LEFT_BEHIND"] = "1"
+
+        return initialize
+
+    return {
+        "group= does nothing": ("all_reduce", lambda f: grouped(f, lambda t: t)),
+        "ints through floats": ("all_reduce", floats_only),
+        "a copy, not in place": ("all_reduce", not_in_place),
+        "tensors always summed": ("all_reduce", sum_always),
+        "group= gathers nothing": ("all_gather", lambda f: grouped(f, lambda t: t)),
+        "large ints through floats": ("all_gather", floats_only),
+        "strings cut": ("all_gather", lambda f: lambda t, *a, **k: f(t[:1024] if isinstance(t, str) else t, *a, **k)),
+        "always from rank 0": ("broadcast", lambda f: lambda t, src=0, safe_mode=False: f(t, 0, safe_mode)),
+        "default source is the last rank": (
+            "broadcast", lambda f: lambda t, src=None, **k: f(t, dist.get_world_size() - 1 if src is None else src, **k)),
+        "safe_mode dropped": ("broadcast", lambda f: lambda t, src=0, safe_mode=False: f(t, src)),
+        "sleeps instead of waiting": ("barrier", lambda f: lambda: time.sleep(0.3)),
+        "the last rank does not wait": ("barrier", only_on_last),
+        "the whole world": ("new_group", lambda f: lambda r, **k: f(r, **k) if not dist.is_initialized() or len(r) < 2
+                            else dist.group.WORLD),
+        "keyword arguments dropped": ("new_group", lambda f: lambda r, **k: f(r)),
+        "default rank is 1": ("one_rank_only", lambda f: lambda rank=1, with_barrier=False: f(rank, with_barrier)),
+        "no barrier": ("one_rank_only", lambda f: lambda rank=0, with_barrier=False: f(rank, False)),
+        "always a barrier": ("one_rank_only", lambda f: lambda rank=0, with_barrier=False: f(rank, True)),
+        "default rank of first is 1": ("one_rank_first", lambda f: lambda rank=1, local=False: f(
+            min(rank, dist.get_world_size() - 1) if dist.is_initialized() else 0, local)),
+        "shuffle ignored": ("auto_dataloader", lambda f: lambda d, shuffle=False, **k: f(d, shuffle=False, **k)),
+        "collate_fn dropped": ("auto_dataloader", lambda f: lambda d, collate_fn=None, **k: f(d, **k)),
+        "left in eval mode": ("auto_model", frozen),
+        "weight decay slipped in": ("auto_optim", with_decay),
+        "timeout dropped": ("initialize", lambda f: lambda backend, timeout=None, **k: f(backend, **k)),
+        "a variable left behind": ("initialize", leaves_variable),
+        "kwargs_dict dropped": ("spawn", lambda f: lambda b, fn, args, kwargs_dict=None, **k: f(b, fn, args, {"factor": 0}, **k)),
+        "exceptions of children swallowed": ("spawn", swallow),
+        "no finalize after an exception": ("Parallel", without_finalize),
+    }
+
+
+def sabotage_subtly(label: str) -> None:
+    import ignite.distributed as idist
+
+    name, make = _subtle()[label]
+    setattr(idist, name, make(getattr(idist, name)))
+
+
+def subtle_faults() -> dict[str, str]:
+    """label -> the helper that it breaks."""
+    return {label: name for label, (name, _) in _subtle().items()}
 
 
 HOOK = """

@@ -41,7 +41,7 @@ from datetime import timedelta
 from pathlib import Path
 
 STARTED = time.monotonic()
-STOP = []  # signals that asked a supervisor of a launched world to end: it reports first
+STOP, HOLD = [], []  # signals that came; reasons not to act on them at once
 TARGETS = ("serial", "gloo", "nccl", "mpi", "horovod", "xla-tpu")
 NATIVE = ("gloo", "nccl", "mpi")
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -49,6 +49,17 @@ GRACE = 3.0  # seconds that the other ranks get to finish a check after one has 
 API = "references/api-reference.md#"
 TROUBLE = "references/troubleshooting.md#"
 torch = dist = ignite = idist = None  # set by import_libraries()
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end."""
+
+
+def on_signal(number, _frame):
+    """End, unless a fork is under way (an exception would be lost there) or a launched world has to report first."""
+    STOP.append(number)
+    if not HOLD:
+        raise Interrupted
 
 
 class UsageError(Exception):
@@ -62,13 +73,17 @@ def import_libraries():
     try:
         import torch
         import torch.distributed as dist
-    except ImportError as e:
+    except OutOfTime:
+        raise
+    except Exception as e:  # a broken installation fails in many ways
         also = " pytorch-ignite" * (importlib.util.find_spec("ignite") is None)
         return f"torch cannot be imported ({e}): pip install torch{also}"
     try:
         import ignite
         import ignite.distributed as idist
-    except ImportError as e:
+    except OutOfTime:
+        raise
+    except Exception as e:
         return f"ignite cannot be imported ({e}): pip install pytorch-ignite"
     return None
 
@@ -109,7 +124,7 @@ class OutOfStep(Exception):
 
 
 # What ranks meet in a store for; one store each, since a second round in a store finds the keys of the first.
-STORES = ("join", "again", "spawn", "Parallel")
+STORES = ("join", "again", "spawn", "failing", "Parallel")
 
 
 class World:
@@ -151,6 +166,18 @@ class World:
 
     def announced(self, name, rank):
         return self.size == 1 or self.store.check([self._key(name, rank)])
+
+    def longer_than(self, seconds, number=0):
+        """A delay, the same on all ranks, that outlasts a call which just waits a while instead of for the others."""
+        return min(2.0, max(0.03, 2 * max(self.share(f"seconds-{number}", seconds))))
+
+    def comes(self, name, rank, seconds):
+        """Whether the rank announces `name` within the time."""
+        try:
+            self.store.wait([self._key(name, rank)], timedelta(seconds=seconds))
+            return True
+        except RuntimeError:
+            return False
 
     def _wait(self, keys):
         """Wait for the other ranks; not for long if this one has seen a mismatch, since then they may never come."""
@@ -221,51 +248,6 @@ def importable(module):
         return False
 
 
-def own_group(w, name):
-    """A process group made with torch alone, as in a user's own code."""
-    store = dist.PrefixStore(name, w.store) if w.store is not None else dist.HashStore()
-    dist.init_process_group(
-        w.backend or "gloo", store=store, rank=w.rank, world_size=w.size, timeout=timedelta(seconds=w.timeout + 60)
-    )
-
-
-def raw_sum(device="cpu"):
-    """1 + 2 + … + world size, added by torch itself."""
-    total = torch.tensor([float(dist.get_rank() + 1)], device=device)
-    dist.all_reduce(total)
-    return total.item()
-
-
-@check("process_group", phase="before", native=True)
-def _(w):
-    if w.target == "nccl":
-        torch.cuda.set_device(w.local_rank)
-    own_group(w, "process_group")  # sync, the next check, finds it
-    w.expect("sum over ranks by torch itself", raw_sum(own_device(w)), w.size * (w.size + 1) / 2)
-
-
-def current_model():
-    """Name of the model that idist works with now; read without a getter, since a getter would sync."""
-    return sys.modules["ignite.distributed.utils"]._model.name
-
-
-@check("sync", phase="before", uses=["process_group"])
-def _(w):
-    if w.native:
-        w.expect_none("sync", idist.sync())
-        w.expect("model after joining by torch and sync", current_model(), "native-dist")
-        w.share("joined", None)
-        dist.destroy_process_group()
-    w.expect_none("sync", idist.sync())
-    w.expect("model after sync without a group", current_model(), "serial")
-
-
-@check("shared_memory", phase="before")
-def _(w):
-    shared = torch.arange(1 << 18).share_memory_()  # 2 MiB, as workers of a loader pass batches
-    w.expect("sum of what was shared", int(shared.sum()), (1 << 18) * ((1 << 18) - 1) // 2)
-
-
 @check("has_native_dist_support", phase="before")
 def _(w):
     w.expect("has_native_dist_support", idist.has_native_dist_support, dist.is_available())
@@ -291,7 +273,7 @@ def _(w):
     wanted = ["serial"] + ["native-dist"] * dist.is_available()
     wanted += ["xla-dist"] * importable("torch_xla.core.xla_model") + ["horovod-dist"] * importable("horovod.torch")
     w.expect("type", type(models), tuple)
-    w.expect("models", sorted(m.name for m in models), sorted(wanted))
+    w.expect("models", [getattr(m, "name", m) for m in models], wanted)
 
 
 @check("available_backends", phase="before")
@@ -307,6 +289,65 @@ def _(w):
 @check("hostname", phase="before")
 def _(w):
     w.expect("hostname()", idist.hostname(), socket.gethostname())
+
+
+def own_group(w, name):
+    """A process group made with torch alone, as in a user's own code."""
+    store = dist.PrefixStore(name, w.store) if w.store is not None else dist.HashStore()
+    dist.init_process_group(
+        w.backend or "gloo", store=store, rank=w.rank, world_size=w.size, timeout=timedelta(seconds=w.timeout + 60)
+    )
+
+
+def raw_sum(device="cpu"):
+    """1 + 2 + … + world size, added by torch itself."""
+    total = torch.tensor([float(dist.get_rank() + 1)], device=device)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def own_device(w):
+    """The device on which ranks of this target compute, from torch alone."""
+    if w.target == "xla-tpu":
+        import torch_xla.core.xla_model as xm
+
+        return xm.xla_device()
+    if torch.cuda.is_available():
+        return torch.device("cuda") if w.serial else torch.device("cuda", torch.cuda.current_device())
+    if w.serial and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+@check("process_group", phase="before", native=True)
+def _(w):
+    if w.target == "nccl":
+        torch.cuda.set_device(w.local_rank)
+    own_group(w, "process_group")  # sync, the next check, finds it
+    w.expect("sum over ranks by torch itself", raw_sum(own_device(w)), w.size * (w.size + 1) / 2)
+
+
+def current_model():
+    """Name of the model that idist works with now; read without a getter, since a getter would sync."""
+    return sys.modules["ignite.distributed.utils"]._model.name
+
+
+@check("sync", phase="before", uses=["process_group"])
+def _(w):
+    if w.native:
+        w.expect_none("sync", idist.sync())
+        w.expect("model after joining by torch and sync", current_model(), "native-dist")
+        w.share("joined", None)
+        dist.destroy_process_group()
+    for temporary in (False, True):
+        w.expect_none("sync", idist.sync(temporary=temporary))
+        w.expect("model after sync without a group", current_model(), "serial")
+
+
+@check("shared_memory", phase="before")
+def _(w):
+    shared = torch.arange(1 << 18).share_memory_()  # 2 MiB, as workers of a loader pass batches
+    w.expect("sum of what was shared", int(shared.sum()), (1 << 18) * ((1 << 18) - 1) // 2)
 
 
 def spawned(local_rank, path, *, factor):
@@ -341,38 +382,6 @@ def expect_spawned(w, what, folder):
     )
 
 
-@check("spawn", phase="before", native=True)
-def _(w):
-    w.expect_raises(
-        "spawn of an unknown backend",
-        ValueError,
-        "Backend should be one of",
-        idist.spawn,
-        "no-such-backend",
-        spawned,
-        ("",),
-    )
-    if w.rank != w.last or not hasattr(os, "fork"):
-        return
-    with own_world(w) as folder:
-        kwargs = dict(nproc_per_node=2, start_method="fork", master_addr=w.store_host, master_port=w.ports["spawn"])
-        w.expect_none("spawn", idist.spawn("gloo", spawned, (folder,), {"factor": 7}, **kwargs))
-        expect_spawned(w, "spawn", folder)
-
-
-def own_device(w):
-    """The device on which ranks of this target compute, from torch alone."""
-    if w.target == "xla-tpu":
-        import torch_xla.core.xla_model as xm
-
-        return xm.xla_device()
-    if torch.cuda.is_available():
-        return torch.device("cuda") if w.serial else torch.device("cuda", torch.cuda.current_device())
-    if w.serial and torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
-
-
 @check("initialize", uses=["sync"])
 def _(w):
     if w.serial:
@@ -397,6 +406,10 @@ def _(w):
         [dist.get_backend(), dist.get_rank(), dist.get_world_size()],
         [w.backend, w.rank, w.size],
     )
+    changed = {
+        k for k in set(os.environ) | set(w.environment_before) if os.environ.get(k) != w.environment_before.get(k)
+    }
+    w.expect("other variables that it changed", sorted(changed - set(LAUNCH_VARIABLES)), [])
     w.expect(
         "RANK, WORLD_SIZE, LOCAL_RANK in the environment",
         [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK")],
@@ -410,24 +423,28 @@ def _(w):
 
 @check("backend", uses=["initialize"])
 def _(w):
-    w.expect("backend()", idist.backend(), w.backend)
+    for _ in range(3):
+        w.expect("backend()", idist.backend(), w.backend)
 
 
 @check("model_name", uses=["initialize"])
 def _(w):
     names = {"serial": "serial", "horovod": "horovod-dist", "xla-tpu": "xla-dist"}
-    w.expect("model_name()", idist.model_name(), names.get(w.target, "native-dist"))
+    for _ in range(3):
+        w.expect("model_name()", idist.model_name(), names.get(w.target, "native-dist"))
 
 
 @check("device", uses=["initialize"])
 def _(w):
-    w.expect("device()", idist.device(), own_device(w))
+    for _ in range(3):
+        w.expect("device()", idist.device(), own_device(w))
 
 
 def getter(name, attribute):
     @check(name, uses=["initialize"])
     def _(w):
-        w.expect(f"{name}()", getattr(idist, name)(), getattr(w, attribute))
+        for _ in range(3):
+            w.expect(f"{name}()", getattr(idist, name)(), getattr(w, attribute))
 
 
 getter("get_rank", "rank")
@@ -445,9 +462,10 @@ def _(w):
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
     logging.root.manager.loggerDict.pop(logger.name, None)
-    stream = io.StringIO()
-    with contextlib.redirect_stderr(stream):
+    stream, out = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(stream), contextlib.redirect_stdout(out):
         w.expect_none("show_config", idist.show_config())
+    w.expect("printed on stdout", out.getvalue(), "")
     lines = [line.rpartition("INFO: ")[2] for line in stream.getvalue().splitlines()]
     names = {"serial": "serial", "horovod": "horovod-dist", "xla-tpu": "xla-dist"}
     wanted = [
@@ -465,6 +483,29 @@ def _(w):
     w.expect("lines logged", lines, wanted if w.rank == 0 else [])
 
 
+@check("new_group", uses=["initialize"])
+def _(w):
+    w.expect_raises("a tuple", ValueError, "Argument ranks should be list of int", idist.new_group, (0,))
+    if w.serial:
+        w.expect("new_group([0])", idist.new_group([0]), [0])
+        return
+    for members in ([w.last], list(range(w.size))):
+        group = idist.new_group(members)
+        if w.rank in members and w.native:
+            x = torch.tensor([w.rank + 1], device=own_device(w))
+            dist.all_reduce(x, group=group)
+            w.expect(f"sum by torch within {members}", x, torch.tensor([sum(m + 1 for m in members)]))
+        elif w.native:
+            w.expect(f"rank {w.rank} stands outside {members}", group, dist.GroupMember.NON_GROUP_MEMBER)
+        w.expect("it is a group of its own", group is dist.group.WORLD, False)
+        if w.mismatches:
+            return  # the others may wait within a group that this rank does not have
+    with contextlib.suppress(AttributeError, RuntimeError):  # private in torch; read where it can be
+        group = idist.new_group(list(range(w.size)), timeout=timedelta(seconds=77))
+        seen = group._get_backend(torch.device("cpu")).options._timeout
+        w.expect("timeout given to it", seen, timedelta(seconds=77))
+
+
 BIG = 2**53 + 1  # an integer that no float holds
 
 
@@ -480,6 +521,19 @@ def _(w):
     w.expect("sum of tensors", result, torch.tensor([[1.0, 2.0]], dtype=torch.float64) * total)
     if w.native or w.serial:
         w.expect("the result is the tensor that was given", result is x, True)
+    w.expect("sum of negative ints", idist.all_reduce(-r - 1), -total)
+    thirds = 0.0
+    for i in range(n):
+        thirds += (i + 1) / 3
+    w.expect("sum of thirds, in double precision", abs(idist.all_reduce((r + 1) / 3) - thirds) < 1e-12 * n, True)
+    for dtype in (torch.int32, torch.int64, torch.float32):
+        x = torch.tensor([r + 1, -r], dtype=dtype, device=device)
+        w.expect(f"maximum of {dtype} tensors", idist.all_reduce(x.clone(), "MAX"), torch.tensor([n, 0], dtype=dtype))
+        w.expect(
+            f"minimum of {dtype} tensors", idist.all_reduce(x.clone(), "MIN"), torch.tensor([1, 1 - n], dtype=dtype)
+        )
+    twos = idist.all_reduce(torch.full((2,), 2 if r == w.last else 1, device=device), "PRODUCT")
+    w.expect("product of tensors", twos, torch.tensor([2, 2]))
     product = 1
     for i in range(n):
         product *= i % 3 + 1
@@ -499,6 +553,9 @@ def _(w):
     reduced = idist.all_reduce(torch.tensor([r + 1], device=device), group=members)
     wanted = len(members) * (len(members) + 1) // 2 if r in members else r + 1
     w.expect(f"sum within the group {members}", reduced, torch.tensor([wanted]))
+    everybody = list(range(n))
+    w.expect("sum within a group of all", idist.all_reduce(r + 1, group=everybody), total)
+    w.expect("maximum within a group of all", idist.all_reduce(r + 1, "MAX", group=everybody), n)
     w.expect_raises("an unknown operation", ValueError, "Unsupported reduction operation", idist.all_reduce, 1, "MEAN")
     w.expect_raises("a str", TypeError, "Unhandled input type", idist.all_reduce, "text")
 
@@ -509,7 +566,11 @@ def _(w):
     w.expect("ints", idist.all_gather(10 + r), [10 + i for i in range(n)])
     w.expect("floats", idist.all_gather(r + 0.1), [i + 0.1 for i in range(n)])
     w.expect("strings of different length", idist.all_gather("x" * (r + 1)), ["x" * (i + 1) for i in range(n)])
-    w.expect("objects", idist.all_gather({"rank": r}), [{"rank": i} for i in range(n)])
+    w.expect("objects", idist.all_gather({"rank": r, "é": [r]}), [{"rank": i, "é": [i]} for i in range(n)])
+    w.expect("large ints", idist.all_gather(BIG + r), [BIG + i for i in range(n)])
+    w.expect("long strings", idist.all_gather(str(r) * 3000), [str(i) * 3000 for i in range(n)])
+    double = idist.all_gather(torch.tensor([r + 0.1], dtype=torch.float64, device=device))
+    w.expect("double precision", double, torch.tensor([i + 0.1 for i in range(n)], dtype=torch.float64))
     rows = [torch.tensor([[i, -i], [2 * i, 7]]) for i in range(n)]
     w.expect("2 x 2 tensors, concatenated", idist.all_gather(rows[r].to(device)), torch.cat(rows))
     zero_dim = idist.all_gather(torch.tensor(float(r), device=device))
@@ -519,14 +580,19 @@ def _(w):
     members = list(range(max(1, n - 1)))
     gathered = idist.all_gather(torch.tensor([r], device=device), group=members)
     w.expect(f"within the group {members}", gathered, torch.tensor(members if r in members else [r]))
+    w.expect("within a group of all", idist.all_gather(r, group=list(range(n))), list(range(n)))
 
 
-@check("all_gather_tensors_with_shapes", uses=["all_gather"], since="0.5.2")
+@check("all_gather_tensors_with_shapes", uses=["all_gather", "new_group"], since="0.5.2")
 def _(w):
     shapes = [[i + 1, 3 - i % 2] for i in range(w.size)]
     tensors = [torch.full(shape, float(i + 1)) for i, shape in enumerate(shapes)]
     gathered = idist.all_gather_tensors_with_shapes(tensors[w.rank].to(own_device(w)), shapes)
     w.expect("tensors of different shapes, unpadded", gathered, tensors)
+    flat = idist.all_gather_tensors_with_shapes(
+        torch.arange(w.rank + 1, device=own_device(w)), [[i + 1] for i in range(w.size)], group=list(range(w.size))
+    )
+    w.expect("vectors of different length, in a group of all", flat, [torch.arange(i + 1) for i in range(w.size)])
 
 
 @check("broadcast", uses=["initialize"])
@@ -540,8 +606,14 @@ def _(w):
         w.expect("the result is the tensor that was given", result is x, True)
         w.expect(f"a number from rank {src}", idist.broadcast(src + 0.25 if mine else 0.0, src=src), src + 0.25)
         w.expect(f"a str from rank {src}", idist.broadcast(f"from {src}" if mine else "", src=src), f"from {src}")
+        text = f"{src}" * 2000
+        w.expect("a long str", idist.broadcast(text if mine else "", src=src), text)
+        w.expect("an int", idist.broadcast(3 if mine else 0, src=src), 3 if w.serial else 3.0)
+        w.expect("a number, None elsewhere", idist.broadcast(0.5 if mine else None, src=src, safe_mode=True), 0.5)
+        w.expect("a str, None elsewhere", idist.broadcast("safe" if mine else None, src=src, safe_mode=True), "safe")
         safe = idist.broadcast(torch.tensor([[src + 3]], device=device) if mine else None, src=src, safe_mode=True)
         w.expect(f"a tensor from rank {src}, None elsewhere", safe, torch.tensor([[src + 3]]))
+    w.expect("from rank 0 unless told", idist.broadcast(f"rank {w.rank}"), "rank 0")
     if w.serial:
         w.expect_raises("None", ValueError, "should not be None", idist.broadcast, None)
     else:
@@ -550,30 +622,17 @@ def _(w):
 
 @check("barrier", needs=2, uses=["initialize"])
 def _(w):
-    for late in sorted({0, w.last}):
+    delay = 0.03
+    for number, late in enumerate((0, w.last, 0)):
+        start = time.monotonic()
         if w.rank == late:  # comes only after all others stand before the barrier
-            w.await_others(f"before-{late}")
-            time.sleep(0.03)
-        w.announce(f"before-{late}")
+            w.await_others(f"before-{number}")
+            time.sleep(delay)
+        w.announce(f"before-{number}")
         w.expect_none("barrier", idist.barrier())
-        w.expect(f"rank {late} had come when the barrier opened", w.announced(f"before-{late}", late), True)
-        w.share(f"after-{late}", None)
-
-
-@check("new_group", uses=["initialize"])
-def _(w):
-    w.expect_raises("a tuple", ValueError, "Argument ranks should be list of int", idist.new_group, (0,))
-    if w.serial:
-        w.expect("new_group([0])", idist.new_group([0]), [0])
-        return
-    for members in ([w.last], list(range(w.size))):
-        group = idist.new_group(members)
-        if w.rank in members and w.native:
-            x = torch.tensor([w.rank + 1], device=own_device(w))
-            dist.all_reduce(x, group=group)
-            w.expect(f"sum by torch within {members}", x, torch.tensor([sum(m + 1 for m in members)]))
-        elif w.native:
-            w.expect(f"rank {w.rank} stands outside {members}", group, dist.GroupMember.NON_GROUP_MEMBER)
+        w.expect(f"rank {late} had come when the barrier opened", w.announced(f"before-{number}", late), True)
+        w.share(f"after-{number}", None)
+        delay = w.longer_than(time.monotonic() - start, number)
 
 
 @check("one_rank_only", uses=["get_rank", "barrier"])
@@ -582,48 +641,76 @@ def _(w):
         calls = []
 
         @idist.one_rank_only(rank=chosen)
-        def once(value, *, scale):
+        def once(value, *, scale, calls=calls):
             calls.append(value)
             return value * scale
 
         w.expect(f"returned with rank={chosen}", once(3, scale=2), 6 if w.rank == chosen else None)
         w.expect(f"calls with rank={chosen}", calls, [3] if w.rank == chosen else [])
-
+        w.expect("keeps the function's name", getattr(once, "__name__", None), "once")
         if w.size == 1:
             continue
 
-        @idist.one_rank_only(rank=chosen, with_barrier=True)
-        def slow():
-            w.expect("runs with_barrier on", w.rank, chosen)
-            w.await_others(f"waiting-{chosen}")
-            time.sleep(0.03)
-            w.announce(f"done-{chosen}")
+        @idist.one_rank_only(rank=chosen)
+        def alone(chosen=chosen):  # the others go on meanwhile
+            others = [r for r in range(w.size) if r != chosen]
+            w.expect("others go on without a barrier", all(w.comes(f"gone-on-{chosen}", r, 5) for r in others), True)
 
-        if w.rank != chosen:
-            w.announce(f"waiting-{chosen}")
-        slow()
-        w.expect("with_barrier: others wait for it", w.announced(f"done-{chosen}", chosen), True)
-        w.share(f"after-{chosen}", None)
+        alone()
+        w.announce(f"gone-on-{chosen}")
+
+        @idist.one_rank_only(rank=chosen, with_barrier=True)
+        def slow(delay, chosen=chosen):
+            w.expect("runs with_barrier on", w.rank, chosen)
+            w.await_others(f"waiting-{chosen}-{delay}")
+            time.sleep(delay)
+            w.announce(f"done-{chosen}-{delay}")
+
+        delay = 0.0
+        for _ in range(2):  # at once, then longer than the others waited
+            start = time.monotonic()
+            if w.rank != chosen:
+                w.announce(f"waiting-{chosen}-{delay}")
+            slow(delay)
+            done = w.announced(f"done-{chosen}-{delay}", chosen)
+            w.expect("with_barrier: others wait for it", done, True)
+            delay = w.longer_than(time.monotonic() - start, f"{chosen}-{delay}")
+
+    @idist.one_rank_only()
+    def on_zero():
+        return "ran"
+
+    w.expect("on rank 0 unless told", on_zero(), "ran" if w.rank == 0 else None)
+
+    @idist.one_rank_only(rank=0)
+    def raises():
+        raise KeyError("on purpose")
+
+    if w.rank == 0:
+        w.expect_raises("an exception in it", KeyError, "on purpose", raises)
 
 
 @check("one_rank_first", needs=2, uses=[*GETTERS, "barrier"], since="0.4.13")
 def _(w):
-    for name, chosen, local in (("first", 0, False), ("last", w.last, False), ("local", 0, True)):
-        is_first = (w.local_rank if local else w.rank) == chosen
+    cases = {"default": ({}, w.rank == 0), "last": ({"rank": w.last}, w.rank == w.last)}
+    cases["local"] = ({"rank": 0, "local": True}, w.local_rank == 0)
+    cases["again"] = cases["default"]
+    delay = 0.03
+    for name, (kwargs, is_first) in cases.items():
         firsts = [r for r, first in enumerate(w.share(f"{name}-is-first", is_first)) if first]
-        entered = []
+        entered, start = [], time.monotonic()
         w.announce(f"{name}-before")
-        with idist.one_rank_first(rank=chosen, local=local):
+        with idist.one_rank_first(**kwargs):
             entered.append(True)
             if is_first:
                 w.await_others(f"{name}-before")
-                time.sleep(0.03)
+                time.sleep(delay)
                 w.announce(f"{name}-done")
             else:
                 ahead = [w.announced(f"{name}-done", r) for r in firsts]
-                w.expect(f"rank {chosen} (local={local}) has been through first", ahead, [True] * len(firsts))
+                w.expect(f"the first with {kwargs} has been through", ahead, [True] * len(firsts))
         w.expect("the block ran", entered, [True])
-        w.share(f"{name}-after", None)
+        delay = w.longer_than(time.monotonic() - start, name)
 
     def bad():
         with idist.one_rank_first(rank=w.size):
@@ -655,11 +742,19 @@ def _(w):
 
 @check("auto_dataloader", uses=[*GETTERS, "backend", "device", "DistributedProxySampler"])
 def _(w):
+    class Numbers(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
     n, data = w.size, list(range(4 * w.size + 1))
     with quiet():
         loader = idist.auto_dataloader(data, batch_size=2 * n + (n > 1), num_workers=w.local_size + 1, shuffle=False)
         proxied = idist.auto_dataloader(data, batch_size=1, sampler=torch.utils.data.SequentialSampler(data))
-        default = idist.auto_dataloader(data, batch_size=n)
+        default = idist.auto_dataloader(data, batch_size=n, collate_fn=show)
+        shuffled = idist.auto_dataloader(data, batch_size=n, shuffle=True)
+        stream = idist.auto_dataloader(Numbers(), batch_size=2 * n)
+        batches = torch.utils.data.BatchSampler(range(4), 2, False)
+        batched = idist.auto_dataloader(data, batch_sampler=batches)
     w.expect("type", isinstance(loader, torch.utils.data.DataLoader), True)
     if not isinstance(loader, torch.utils.data.DataLoader):
         return
@@ -667,9 +762,13 @@ def _(w):
     w.expect("a batch size below the world size is left alone", proxied.batch_size, 1)
     w.expect("workers of each rank (ceiling)", loader.num_workers, 2)
     w.expect("pin_memory", loader.pin_memory, own_device(w).type == "cuda")
+    w.expect("collate_fn", default.collate_fn is show, True)
+    w.expect("batch size for an iterable data set", stream.batch_size, 2)
+    w.expect("a batch_sampler is left alone", batched.batch_sampler is batches, True)
     samplers = [type(x.sampler).__name__ for x in (loader, proxied, default)]
     if n == 1:
         w.expect("samplers", samplers, ["SequentialSampler"] * 3)
+        w.expect("sampler with shuffle=True", type(shuffled.sampler).__name__, "RandomSampler")
         w.expect("indices", list(loader.sampler), data)
         return
     w.expect("samplers", samplers, ["DistributedSampler", "DistributedProxySampler", "DistributedSampler"])
@@ -678,6 +777,7 @@ def _(w):
     w.expect("indices of this rank", list(loader.sampler), shard)
     w.expect("indices of this rank, own sampler", list(proxied.sampler), shard)
     w.expect("shuffled by default", default.sampler.shuffle, True)
+    w.expect("shuffled when asked", shuffled.sampler.shuffle, True)
     shards = w.share("shards", list(default.sampler))
     w.expect("the shards cover the data", sorted({i for s in shards for i in s}), data)
 
@@ -719,6 +819,13 @@ def _(w):
     weights = [p.detach() for p in wrapped.parameters()]
     w.expect("weights of rank 0 on every rank", weights, [torch.tensor([[1.0, 2.0]], dtype=torch.float64)])
     w.expect("device", [p.device.type for p in wrapped.parameters()], [own_device(w).type])
+    w.expect("in training mode", wrapped.training, True)
+    w.expect("parameters that learn", [p.requires_grad for p in wrapped.parameters()], [True])
+    if not weights or w.target == "horovod":  # there gradients are averaged by the optimizer
+        return
+    wrapped(torch.full((1, 2), float(w.rank + 1), dtype=torch.float64, device=own_device(w))).sum().backward()
+    mean = torch.full((1, 2), (w.size + 1) / 2, dtype=torch.float64)
+    w.expect("gradient, the mean over the ranks", [p.grad for p in wrapped.parameters()], [mean])
     if w.native and w.size > 1:
         layers, on_gpu = [torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)], own_device(w).type == "cuda"
         with quiet():  # torch refuses to wrap a SyncBatchNorm on a CPU
@@ -733,13 +840,20 @@ def _(w):
 
 @check("auto_optim", uses=["backend"])
 def _(w):
-    optimizer = torch.optim.SGD(small_model(w).parameters(), lr=0.5)
+    one, two = (torch.nn.Parameter(torch.ones(1, dtype=torch.float64)) for _ in range(2))
+    optimizer = torch.optim.SGD([{"params": [one]}, {"params": [two], "lr": 0.25}], lr=0.5, momentum=0.0)
+    options = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     adapted = idist.auto_optim(optimizer)
     w.expect("type", isinstance(adapted, torch.optim.Optimizer), True)
     if w.native or w.serial:
         w.expect("the optimizer itself comes back", adapted is optimizer, True)
     if isinstance(adapted, torch.optim.Optimizer):
-        w.expect("learning rate", adapted.param_groups[0]["lr"], 0.5)
+        seen = [{k: v for k, v in g.items() if k != "params"} for g in adapted.param_groups]
+        w.expect("options of the groups", seen, options)
+        if w.target != "horovod":
+            one.grad, two.grad = torch.ones_like(one), torch.ones_like(two)
+            adapted.step()
+            w.expect("parameters after a step", [one.item(), two.item()], [0.5, 0.75])
 
 
 @check("ddp_gradients", needs=2, uses=["auto_model", "auto_optim", "device"])
@@ -835,6 +949,28 @@ def _(w):
             os.environ["LOCAL_RANK"] = before
 
 
+def failing(local_rank):
+    raise ValueError("raised on purpose")
+
+
+@check("spawn", phase="after", uses=["initialize", "finalize"], native=True)
+def _(w):
+    w.expect_raises(
+        "spawn of an unknown backend", ValueError, "Backend should be one of", idist.spawn, "no-backend", spawned, ("",)
+    )
+    if w.target != "gloo" or w.rank != w.last or not hasattr(os, "fork"):
+        return
+    with own_world(w) as folder:
+        kwargs = dict(start_method="fork", master_addr=w.store_host, master_port=w.ports["spawn"])
+        w.expect_none("spawn", idist.spawn("gloo", spawned, (folder,), {"factor": 7}, nproc_per_node=2, **kwargs))
+        expect_spawned(w, "spawn", folder)
+        kwargs["master_port"] = w.ports["failing"]
+        error = torch.multiprocessing.ProcessRaisedException
+        w.expect_raises(
+            "spawn of a function that raises", error, "raised on purpose", idist.spawn, "gloo", failing, (), **kwargs
+        )
+
+
 @check("Parallel", phase="after", uses=["initialize", "finalize", "spawn", "get_local_rank", "get_world_size"])
 def _(w):
     seen, before = [], None
@@ -853,12 +989,17 @@ def _(w):
                 RANK=str(w.rank), WORLD_SIZE=str(w.size), LOCAL_RANK=str(w.local_rank), MASTER_ADDR=w.store_host
             )
         before = dict(os.environ)
-        with idist.Parallel(backend=w.backend) as parallel:
-            w.expect_none("run", parallel.run(task, 2, b=3))
-            if w.native:
-                w.share("done", None)
+        try:
+            with idist.Parallel(backend=w.backend) as parallel:
+                w.expect_none("run", parallel.run(task, 2, b=3))
+                w.expect_raises("run of a function that raises", ValueError, "on purpose", parallel.run, failing)
+                if w.native:
+                    w.share("done", None)
+                raise KeyError("leaves the block")
+        except KeyError:
+            seen.append("left")
     wanted = [w.local_rank, 2, 3] + ([w.rank, w.size, w.size * (w.size + 1) / 2] if w.native else [])
-    w.expect("what run called", seen, [wanted])
+    w.expect("what run called, and how the block was left", seen, [wanted, "left"])
     w.expect("the environment is as before", dict(os.environ) == before, True)
     if w.native:
         w.expect("a process group exists after it", dist.is_initialized(), False)
@@ -866,7 +1007,7 @@ def _(w):
         "nproc_per_node without a backend", ValueError, "If backend is None", idist.Parallel, nproc_per_node=2
     )
     w.expect_raises("an unknown backend", ValueError, "Unknown backend", idist.Parallel, backend="no-such-backend")
-    if w.target != "gloo" or w.size > 1 or not hasattr(os, "fork"):
+    if w.target != "gloo" or not w.largest or w.rank != w.last or not hasattr(os, "fork"):
         return
     with own_world(w) as folder, quiet():
         kwargs = dict(nproc_per_node=2, start_method="fork", master_addr=w.store_host, master_port=w.ports["Parallel"])
@@ -879,7 +1020,6 @@ def _(w):
 def _(w):
     w.expect("a process group is left", dist.is_initialized(), False)
     w.expect("child processes left", children_of(os.getpid()), [])
-    w.expect("working folder", os.getcwd(), w.cwd)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -894,8 +1034,9 @@ def be_rank(commands, events, log, stacks):
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     faulthandler.enable(file=sys.stderr)
     faulthandler.register(signal.SIGUSR1, file=open(stacks, "w"), all_threads=False)
-    for s in (signal.SIGINT, signal.SIGTERM):
+    for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(s, signal.SIG_DFL)
+    os.environ["TMPDIR"] = tempfile.tempdir = os.path.dirname(log)  # what a helper leaves there goes with the folder
     die_with_parent()
     gc.disable()  # a collection would copy the pages that are shared with the supervisor
     torch.set_num_threads(1)
@@ -922,6 +1063,8 @@ def answer(world, command):
     try:
         world.connect()
         CHECKS[name].function(world)
+        world.expect("working folder", working_folder(), world.cwd)
+        world.expect("child processes left", listed_children(), [])
     except OutOfStep:
         pass
     except BaseException as e:
@@ -942,6 +1085,20 @@ def shorten(text, limit=1500):
     """The beginning and, since nested tracebacks end with the cause, most of the end of a long text."""
     text = text.strip()
     return text if len(text) <= limit else text[: limit // 4] + " … " + text[-3 * limit // 4 :]
+
+
+def working_folder():
+    try:
+        return os.getcwd()
+    except OSError:
+        return None  # it was removed
+
+
+def listed_children():
+    """Process ids of this process's children, by the kernel's own list (Linux, where it keeps one)."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return []
 
 
 def die_with_parent():
@@ -982,6 +1139,7 @@ class LocalRank:
         command_read, self.commands = os.pipe()
         self.events, event_write = os.pipe()
         if start_method == "fork":
+            HOLD.append("fork")
             self.process, self.pid = None, os.fork()
             if self.pid == 0:
                 try:
@@ -1011,6 +1169,8 @@ class LocalRank:
         os.close(command_read)
         os.close(event_write)
         LocalRank.open_ends |= {self.commands, self.events}
+        if start_method == "fork":
+            HOLD.pop()
 
     def send(self, command):
         with contextlib.suppress(BrokenPipeError):
@@ -1022,8 +1182,11 @@ class LocalRank:
         while b"\n" not in self.buffer:
             if self.exit is not None:
                 return {"died": self.exit}
-            if not select.select([self.events], [], [], max(0.0, end - time.monotonic()))[0]:
-                return None
+            if not readable(self.events, max(0.0, end - time.monotonic())):
+                if self.exit is None and self.reap(0.0) and not readable(self.events, 0.0):
+                    return {"died": self.exit}  # a child of the rank may hold the pipe open
+                if not readable(self.events, 0.0):
+                    return None
             chunk = os.read(self.events, 1 << 16)
             if not chunk:
                 self.reap(1.0)
@@ -1053,6 +1216,8 @@ class LocalRank:
         state = processes().get(self.pid, (0, 0, "?", ""))[2]
         if state in "Tt":
             return {"state": "stopped (SIGSTOP)", "stack": []}
+        if state == "Z":
+            return {"state": self.reap(1.0) or "ended", "stack": []}
         end = time.monotonic() + 1.0
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGUSR1)
@@ -1086,6 +1251,13 @@ class LocalRank:
         return ""
 
 
+def readable(descriptor, seconds):
+    """Whether there is something to read, or the other end is closed, within the time."""
+    poll = select.poll()  # select() cannot take descriptors above 1023
+    poll.register(descriptor, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(seconds * 1000))
+
+
 def read_stack(text):
     """Frames of a faulthandler dump as "file:line function", innermost first, without the rank loop of this file."""
     frames = []
@@ -1102,7 +1274,7 @@ def read_stack(text):
 
 def waits_in_collective(stack):
     """Whether the stack ends inside torch.distributed, that is, waits for the other ranks."""
-    return any("torch/distributed/" in frame for frame in stack[:4])
+    return any("torch/distributed/" in frame or frame.endswith(" _wait") for frame in stack[:4])
 
 
 class RemoteRank:
@@ -1217,6 +1389,8 @@ def reason_to_skip(c, world):
         return "needs a process group of torch"
     if c.id == "spawn" and target != "gloo":
         return "checked with gloo"
+    if c.id == "spawn" and not world["largest"]:
+        return "checked with more processes"
     if c.id == "set_local_rank" and world["slurm"]:
         return "SLURM_LOCALID decides there"
     return None
@@ -1374,7 +1548,8 @@ def is_echo(text):
 
 def explain(name, result, raised, who):
     if result["status"] == "timeout":
-        return f"{who} did not come out of {name} before the deadline; its stack is below"
+        below = "; its stack is below" if any(str(r) in result.get("stacks", {}) for r in result["ranks"]) else ""
+        return f"{who} did not come out of {name} before the deadline{below}"
     if result["status"] == "error":
         return f"{who} died in {name}; the other ranks are victims"
     if raised:
@@ -1424,6 +1599,23 @@ class Problem(Exception):
         self.finding = {"id": identifier, "text": text, "evidence": list(evidence), "fix": fix, "see": see}
 
 
+def number(environ, name, low=0, high=2**31, default=None):
+    """The variable as an int within the bounds, or Problem; the default where it is not set."""
+    text = environ.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.strip().isdigit() or not low <= int(text) <= high:
+        raise Problem(
+            "impossible-variables",
+            2,
+            f"{name}={text} is no number from {low} to {high}",
+            fix=f"unset {name}, or mend it",
+            evidence=[f"{name}={text}"],
+            see=TROUBLE + ANCHORS["slurm" if name.startswith("SLURM") else "partial"],
+        )
+    return int(text)
+
+
 def detect_launch(environ, choice="auto"):
     """Who this process is in a world that a launcher started, or None for a plain run.
 
@@ -1436,7 +1628,7 @@ def detect_launch(environ, choice="auto"):
     found = [n for n in three if n in environ]
     if choice == "slurm" or (choice == "auto" and "SLURM_JOB_ID" in environ and "TORCHELASTIC_RUN_ID" not in environ):
         return detect_slurm(environ, choice)
-    if "OMPI_COMM_WORLD_RANK" in environ and not found and int(environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
+    if "OMPI_COMM_WORLD_RANK" in environ and not found and number(environ, "OMPI_COMM_WORLD_SIZE", default=1) > 1:
         raise Problem(
             "mpirun-without-rank",
             4,
@@ -1479,9 +1671,11 @@ def detect_launch(environ, choice="auto"):
         "local_rank": numbers["LOCAL_RANK"],
     }
     if launch["kind"] == "torchrun":
-        launch.update(local_size=int(environ["LOCAL_WORLD_SIZE"]), node=int(environ.get("GROUP_RANK", 0)))
-    launch["host"] = environ.get("MASTER_ADDR", "127.0.0.1")
-    launch["port"] = int(environ.get("MASTER_PORT", 15000))
+        launch.update(node=number(environ, "GROUP_RANK", default=0))
+        if "LOCAL_WORLD_SIZE" in environ:
+            launch.update(local_size=number(environ, "LOCAL_WORLD_SIZE", 1))
+    launch["host"] = environ.get("MASTER_ADDR") or "127.0.0.1"
+    launch["port"] = number(environ, "MASTER_PORT", 1, 65535, default=15000)
     return launch
 
 
@@ -1508,16 +1702,16 @@ def detect_slurm(environ, choice):
             fix="start with srun, or for a plain run: unset " + " ".join(sorted(names)),
             see=TROUBLE + ANCHORS["slurm"],
         )
-    job, size = environ["SLURM_JOB_ID"], int(environ["SLURM_NTASKS"])
     launch = {
         "kind": "slurm",
-        "rank": int(environ["SLURM_PROCID"]),
-        "size": size,
-        "local_rank": int(environ["SLURM_LOCALID"]),
-        "node": int(environ.get("SLURM_NODEID", 0)),
+        "rank": number(environ, "SLURM_PROCID"),
+        "size": number(environ, "SLURM_NTASKS", 1),
+        "local_rank": number(environ, "SLURM_LOCALID"),
+        "node": number(environ, "SLURM_NODEID", default=0),
     }
+    job = str(number(environ, "SLURM_JOB_ID"))
     if all(n in environ for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")):
-        launch.update(host=environ["MASTER_ADDR"], port=int(environ["MASTER_PORT"]))
+        launch.update(host=environ["MASTER_ADDR"], port=number(environ, "MASTER_PORT", 1, 65535))
     else:  # as Ignite derives them
         launch.update(host=first_slurm_host(environ["SLURM_JOB_NODELIST"]), port=15000 + int(job[-4:]))
     return launch
@@ -1653,6 +1847,25 @@ def targets_of(args, launch):
     return runs
 
 
+def raise_file_limit(ranks):
+    """Each rank costs a few descriptors here: take what the hard limit allows, or Problem."""
+    import resource
+
+    needed, (soft, hard) = 96 + 8 * ranks, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed:
+        with contextlib.suppress(OSError, ValueError):
+            soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        raise Problem(
+            "open-files",
+            4,
+            f"{ranks} ranks need {needed} open files here, the limit is {hard}",
+            evidence=[f"ulimit -Hn: {hard}"],
+            fix=f"ulimit -n {needed}, or fewer ranks",
+        )
+
+
 def start_method(choice):
     """fork where it is safe: Linux, and no CUDA context in this process."""
     if choice != "auto":
@@ -1665,7 +1878,8 @@ def world_spec(target, launch, folder, deadline, **more):
         "target": target,
         "folder": folder,
         "timeout": max(1.0, deadline - time.monotonic()),
-        "cwd": os.getcwd(),
+        "cwd": working_folder(),
+        "largest": True,
         "slurm": bool(launch and launch["kind"] == "slurm"),
         "store_prefix": "",
         "store_host": "127.0.0.1",
@@ -1712,24 +1926,30 @@ def launch_names(environ):
     return [n for n in environ if n in LAUNCH_VARIABLES or n.startswith(("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI"))]
 
 
-def conduct_local(args, folder, deadline):
-    """Runs in worlds that this process starts itself."""
+def conduct_local(args, folder, deadline, entries):
+    """Runs in worlds that this process starts itself; their report entries are appended as they begin."""
     method, runs = start_method(args.start_method), targets_of(args, None)
     if any(size > 1 and target in NATIVE for target, size in runs) and method == "fork":
         with contextlib.suppress(Exception):
             import torch._dynamo  # noqa: F401  DDP imports it: here once, instead of in every rank
-    entries, members = [], []
+    raise_file_limit(max((size for _, size in runs), default=1))
+    members = []
     try:
         for _, size in runs:  # all forks before the store, whose server is a thread
-            members.append([LocalRank(rank, folder, method) for rank in range(size)])
+            members.append([])
+            for rank in range(size):
+                members[-1].append(LocalRank(rank, folder, method))
+                if STOP:
+                    raise Interrupted
         for (target, size), ranks in zip(runs, members):
             run = Run(target, size, method)
+            entries.append(run.entry)
             if time.monotonic() >= deadline:
                 run.broken = NO_TIME
-                spec = {"target": target, "size": size, "slurm": False}
-                entries.append(run.conduct(ranks, list(plan_for(spec, args.only)), deadline))
+                spec = {"target": target, "size": size, "slurm": False, "largest": True}
+                run.conduct(ranks, list(plan_for(spec, args.only)), deadline)
                 continue
-            stores = {n: loopback_store(deadline - time.monotonic() + 5) for n in STORES}
+            stores = {n: loopback_store(max(1.0, deadline - time.monotonic()) + 5) for n in STORES}
             ports = {name: store.port for name, store in stores.items()}
             for member in ranks:
                 rank = member.rank
@@ -1756,13 +1976,13 @@ def conduct_local(args, folder, deadline):
                     node=0,
                     nnodes=1,
                     ports=ports,
+                    largest=size == max(n for t, n in runs if t == target),
                 )
                 member.send({"do": "join", "set": variables, "unset": launch_names(os.environ), "world": spec})
-            entries.append(run.conduct(ranks, list(plan_for(spec, args.only)), deadline))
+            run.conduct(ranks, list(plan_for(spec, args.only)), deadline)
     finally:
         for member in (m for ranks in members for m in ranks):
             member.kill()
-    return entries
 
 
 def conduct_launched(args, launch, folder, deadline):
@@ -2135,6 +2355,12 @@ def check_hellos(hellos):
             )
 
 
+def some(numbers, limit=16):
+    """A list of numbers as text, cut where it grows long."""
+    text = ", ".join(map(str, numbers[:limit]))
+    return text if len(numbers) <= limit else f"{text} and {len(numbers) - limit} more"
+
+
 def gather_hellos(store, launch, deadline):
     """What the supervisors said of themselves; Problem names the ranks that never came."""
     hellos, end = {}, deadline - 3
@@ -2151,7 +2377,7 @@ def gather_hellos(store, launch, deadline):
             raise Problem(
                 "missing-peer",
                 4,
-                f"rank {', '.join(map(str, missing))} of {launch['size']} never came",
+                f"rank {some(missing)} of {launch['size']} never came",
                 evidence=[f"rank {r} came from {h['host']}" for r, h in sorted(hellos.items())][:8],
                 fix=f"start the missing ranks with MASTER_ADDR={launch['host']} MASTER_PORT={launch['port']}, or if "
                 "the variables are left over: unset RANK WORLD_SIZE LOCAL_RANK",
@@ -2378,6 +2604,8 @@ def parse(argv):
             raise UsageError(f"unknown check {unknown[0]!r}; --list shows them" if unknown else "--only names no check")
     if args.nproc is not None and not 1 <= args.nproc <= 1024:
         raise UsageError(f"--nproc {args.nproc}: a number of processes from 1 to 1024 is needed")
+    if args.output and (os.path.isdir(args.output) or not os.path.isdir(os.path.dirname(args.output) or ".")):
+        raise UsageError(f"--output {args.output}: not a file in a folder that exists")
     if not 0 < args.timeout < 1e6:
         raise UsageError(f"--timeout {args.timeout}: a positive number of seconds is needed")
     return args
@@ -2398,7 +2626,12 @@ def run(args):
         args.nproc = 2 if args.nproc is None else args.nproc
         if not launch:  # torch looks up the name of each address; a name server that is silent must not stall it
             os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-        missing = import_libraries()
+        signal.signal(signal.SIGALRM, on_alarm)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, deadline - time.monotonic()))
+        try:
+            missing = import_libraries()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         if missing:
             if args.env:
                 env = machine(launch)
@@ -2419,26 +2652,45 @@ def run(args):
             preflight(target, launch)
         with tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True) as folder:
             if launch:  # a launcher that lost a rank ends the others: what they know is to be told first
-                signal.signal(signal.SIGTERM, lambda number, _: STOP.append(number))
+                HOLD.append("launched")
                 outcome = conduct_launched(args, launch, folder, deadline)
                 if isinstance(outcome, int):
                     return outcome
                 entries = [outcome]
             else:
-                entries = conduct_local(args, folder, deadline)
+                conduct_local(args, folder, deadline, entries)
         code = exit_code(entries)
-        if not any(c["status"] != "skip" for e in entries for c in e["checks"]):
-            findings.append({"id": "deadline", "text": f"--timeout {args.timeout:g} was over before a check could run",
-                             "evidence": ["importing torch takes seconds on a busy machine"], "fix": "--timeout 120",
-                             "see": ""})
+        if any(e["status"] == "timeout" and not any(c["status"] == "timeout" for c in e["checks"]) for e in entries):
+            findings.append(out_of_time(args))
         for entry in entries:
             findings += diagnose(entry, entry.pop("hellos", {}), launch)
-    except (UsageError, KeyboardInterrupt):
+    except UsageError:
         raise
+    except Interrupted:
+        name = signal.Signals(STOP[-1]).name
+        code = 128 + STOP[-1]
+        findings = [
+            {
+                "id": "interrupted",
+                "text": f"interrupted by {name}; every rank was ended",
+                "evidence": [],
+                "fix": "",
+                "see": "",
+            }
+        ]
+    except OutOfTime:
+        code, findings = 5, [out_of_time(args)]
     except Exception as error:
-        problem = error if isinstance(error, Problem) else Problem(
-            "unexpected", 4, f"{type(error).__name__}: {shorten(str(error), 600)}",
-            evidence=traceback.format_exc().splitlines()[-9:] if args.verbose else (), fix="--verbose shows where",
+        problem = (
+            error
+            if isinstance(error, Problem)
+            else Problem(
+                "unexpected",
+                4,
+                f"{type(error).__name__}: {shorten(str(error), 600)}",
+                evidence=traceback.format_exc().splitlines()[-9:] if args.verbose else (),
+                fix="--verbose shows where",
+            )
         )
         code, findings = problem.exit_code, [problem.finding]
         if launch and launch["rank"] > 0:  # the report is rank 0's
@@ -2447,10 +2699,28 @@ def run(args):
     return make_report(entries, code, env, findings)
 
 
+class OutOfTime(Exception):
+    """The deadline passed while torch or ignite were imported."""
+
+
+def on_alarm(_number, _frame):
+    raise OutOfTime
+
+
+def out_of_time(args):
+    return {
+        "id": "deadline",
+        "text": f"--timeout {args.timeout:g} was over before the checks were done, and no check hangs",
+        "evidence": ["importing torch takes seconds, many on a busy machine"],
+        "fix": "--timeout 300",
+        "see": "",
+    }
+
+
 def deliver(args, report):
     """Print the report, and write it where --output says."""
     if args.format == "json":
-        text = json.dumps(report, indent=1, ensure_ascii=False)
+        text = json.dumps(report, indent=1)
     elif args.env and report["environment"]:
         text = env_text(report["environment"])
         print(*(f"distributed_smoke.py: {f['text']}\n" for f in report["diagnosis"]), sep="", end="", file=sys.stderr)
@@ -2461,24 +2731,32 @@ def deliver(args, report):
         text = as_text(report, args.verbose)
     for finding in report["diagnosis"] if args.format == "json" else ():
         print(f"distributed_smoke.py: {finding['text']}", file=sys.stderr)
-    if args.output:
-        with open(args.output, "w", encoding="utf-8") as f:
-            f.write(text + "\n" if text else report["diagnosis"][0]["text"] + "\n")
     try:
         if text:
             print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as e:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"distributed_smoke.py: the report cannot be written: {e}", file=sys.stderr)
+        return report["exit_code"] or 1
+    if args.output:
+        with open(args.output, "w", encoding="utf-8", errors="backslashreplace") as f:
+            f.write((text or report["diagnosis"][0]["text"]) + "\n")
+    return report["exit_code"]
 
 
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
+    open_standard_streams()
     gc.disable()  # a short life: collecting during the imports costs a seventh of them, and forks share more pages
     if argv[:1] == ["--be-rank"]:
         commands, events = map(int, argv[1].split(","))
         import_libraries()
         be_rank(commands, events, argv[2], argv[3])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # run() changes it for launched worlds
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would take the ranks' ends from us
     try:
         args = parse(argv)
         if args.list:
@@ -2487,17 +2765,29 @@ def main(argv=None):
         report = run(args)
         if isinstance(report, int):
             return report
-        deliver(args, report)
-        return report["exit_code"]
+        return deliver(args, report)
     except UsageError as e:
         print(f"distributed_smoke.py: {e} (--help shows the usage)", file=sys.stderr)
         return 2
     except OSError as e:
         print(f"distributed_smoke.py: {e}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("distributed_smoke.py: interrupted; every rank was ended", file=sys.stderr)
-        return 130
+    except Interrupted:
+        return 128 + STOP[-1]
+
+
+def open_standard_streams():
+    """Whoever started this may have closed them, or chosen an encoding that cannot hold the report."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def leave(code):

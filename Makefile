@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: smoke test lint matrix bench clean
+.PHONY: smoke test lint matrix sabotage bench clean
 
 smoke: $(VENV)/smoke.stamp
 	$(BIN)/python scripts/smoke.py
@@ -17,6 +17,9 @@ lint: $(VENV)/test.stamp
 
 matrix: $(VENV)/test.stamp
 	MATRIX=required $(BIN)/python -m pytest -q tests/test_version_matrix.py tests/test_smoke_releases.py
+
+sabotage: $(VENV)/test.stamp
+	SABOTAGE_WHOLE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_smoke_catches_sabotage.py
 
 bench: $(VENV)/smoke.stamp
 	$(BIN)/python tests/bench_smoke.py

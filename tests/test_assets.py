@@ -31,8 +31,8 @@ from torch.utils.data import Dataset
 
 ASSETS = DISTRIBUTED / "assets"
 EPOCHS = 3
-TIMEOUT = 6  # seconds without progress, in the cases that freeze
-LIMIT = TIMEOUT + 18  # of a job with a fault: 9 seconds are for the end of it, the others for a busy machine
+TIMEOUT = 10  # seconds without progress, in the cases that freeze
+LIMIT = TIMEOUT + 65  # after which a job with a fault counts as hung; 20 may be needed, the rest is for a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +227,40 @@ def test_resumed_run_equals_an_uninterrupted_one(train, reference, tmp_path):
         check_same(final(output), tmp_path, reference, world)
 
 
+def test_a_run_killed_in_a_save_goes_on_from_the_epoch_before(train, reference, tmp_path):
+    """The file of the epoch before is there until the new one is whole, in a resumed job as well."""
+    def killed(*more):
+        """The epoch of last.pt, after rank 0 was killed in the middle of writing one of a later epoch."""
+        def main(rank):
+            save, saved = torch.save, []
+
+            def half(state, file):
+                saved.append("trainer" in state and state["trainer"]["iteration"] // (800 // 24))
+                if saved[-1] == len(more) + 2:
+                    file.write(b"half a file")
+                    file.flush()
+                    die()
+                save(state, file)
+
+            torch.save = half
+            train.main(options(tmp_path, f"--epochs={EPOCHS + 1}", *more))
+
+        outcomes = run_world(2, main, init=None)
+        assert [o.exit_code for o in outcomes] == [-signal.SIGKILL, 1], outcomes
+        return torch.load(tmp_path / "out" / "last.pt")["trainer"]["iteration"] // (800 // 24)
+
+    assert (killed(), killed("--resume")) == (1, 2)
+    output = in_forks(2, lambda: train.main(options(tmp_path, "--resume", f"--epochs={EPOCHS}")))
+    assert ("epoch 3: loss" in output, "epoch 2: loss" in output) == (True, False), output
+    check_same(final(output), tmp_path, reference, 2)
+
+
+def test_resume_without_a_file_warns(train, tmp_path):
+    output = in_forks(2, lambda: train.main(options(tmp_path, "--resume", "--epochs=1")))
+    warning = rf"WARNING: --resume: THERE IS NO last\.pt in {tmp_path}/out, so training starts at epoch 1\n"
+    assert len(re.findall(warning, output)) == 1, output
+
+
 def test_all_ranks_stop_early_together(train, tmp_path):
     def epochs(rank, *more):
         trainers, make = [], train.create_supervised_trainer
@@ -280,7 +314,7 @@ def test_signal_shows_the_stack(train, tmp_path):
 # ---- faults
 
 
-def die():
+def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -289,7 +323,7 @@ def fail():
 
 
 def sleep():
-    time.sleep(100)
+    time.sleep(1000)
 
 
 def wait_alone():
@@ -297,7 +331,7 @@ def wait_alone():
 
 
 def sleep_with_the_interpreter():
-    ctypes.PyDLL(None).sleep(100)
+    ctypes.PyDLL(None).sleep(1000)
 
 
 def be_stopped():
@@ -362,40 +396,37 @@ FAULTS = {  # name: where it happens, on which rank, what; what the other rank s
 
 @pytest.fixture(scope="module")
 def faulty_worlds(train, tmp_path_factory):
-    """For each fault, what became of two ranks and after how many seconds; side by side, since they mostly wait."""
+    """For each fault, what became of two ranks; side by side, since they mostly wait."""
     folder = tmp_path_factory.mktemp("faults")
 
     def world(number):
         name, (where, guilty, fault, _) = list(FAULTS.items())[number]
         env = {"MASTER_PORT": str(free_port()), "TORCHELASTIC_USE_AGENT_STORE": "False"} if "store" in name else {}
-        train.GRACE = 3
         at, more = (400, ["--batch-size=202"]) if name == UNEVEN else (100, [])  # in its 2nd epoch; 2 batches, and 1
         main = with_fault(train, where, guilty, fault, at)
-        began = time.monotonic()
-        outcomes = run_world(
+        return run_world(
             2, lambda _: main(options(folder / str(number), f"--timeout={TIMEOUT}", *more)), init=None, env=env,
             limit=LIMIT,
         )
-        return outcomes, time.monotonic() - began
 
-    return dict(zip(FAULTS, values(run_world(len(FAULTS), world, init=None, limit=60)), strict=True))
+    return dict(zip(FAULTS, values(run_world(len(FAULTS), world, init=None, limit=LIMIT + 30)), strict=True))
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_rank_that(name, faulty_worlds):
-    """Whatever happens to a rank, the job is over in time, and the other rank has said whose fault it was."""
+    """Whatever happens to a rank, the job ends by itself, and the other rank has said whose fault it was."""
     _, guilty, fault, verdict = FAULTS[name]
-    outcomes, seconds = faulty_worlds[name]
+    outcomes = faulty_worlds[name]
     bad, other = outcomes[guilty], outcomes[1 - guilty]
-    assert other.exit_code == 1, other
+    assert other.exit_code == 1 and not bad.hung, outcomes
     host = os.uname().nodename
     assert f"[rank {other.rank} on {host} ends] {verdict.format(host=host, place=PLACE)}" in other.output, other.output
-    if fault is be_stopped:
-        assert bad.hung, bad
+    if fault is be_stopped:  # the other one wakes it up
+        assert bad.exit_code == 1, bad
     elif fault is die:
         assert bad.exit_code == -signal.SIGKILL, bad
     else:  # it ends itself, and shows its stack down to the fault
-        assert bad.exit_code == 1 and seconds < LIMIT, (bad, seconds)
+        assert bad.exit_code == 1, bad
         assert re.search(rf"line {fault.__code__.co_firstlineno + 1},? in {fault.__name__}", bad.output), bad.output
 
 

@@ -1,4 +1,5 @@
-"""Promise: every link on a page, and every place that a script sends its reader to, is there; and none is far away."""
+"""Promise: every link on a page, and every place that a script sends its reader to, is there and is what the link's own
+words say; and none is far away."""
 from __future__ import annotations
 
 import ast
@@ -17,6 +18,7 @@ PAGES = page_paths()
 SCRIPTS = sorted(BUNDLE.glob("sub-skills/*/scripts/*.py"))
 MOST_HOPS = 2  # from the root SKILL.md to a sub-skill's SKILL.md to one reference
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
+EMPTY = {"a", "an", "and", "in", "is", "it", "md", "of", "on", "py", "reference", "skill", "sub", "the", "to"}
 PLACE = re.compile(r"references/[\w./-]+\.md(?:#[\w-]*)?")
 
 
@@ -40,6 +42,25 @@ def target_fault(target: str, folder: Path, page: Path, root: Path) -> str:
     return ""
 
 
+def words(text: str) -> set[str]:
+    """The telling words of a heading, a path or a link's text, plurals as singulars."""
+    return {w.rstrip("s") for w in re.findall(r"[a-z0-9_]+", text.lower())} - EMPTY
+
+
+def label_fault(link, page: Path, root: Path) -> str:
+    """Why the words of a link, which leads somewhere, do not fit the heading or the file it leads to, or ""."""
+    path, _, anchor = link.target.partition("#")
+    aim = ((root / page).parent / path).resolve().relative_to(root.resolve()) if path else page
+    if anchor:
+        goal = next(e.heading for e in read_page(aim, root).entries if e.anchor == anchor)
+    elif "/" in link.text or link.text.endswith(aim.suffix or "\0"):  # a path, of the file or of a folder
+        fits = link.target.endswith(link.text) or str(aim).startswith(link.text.rstrip("/") + "/")
+        return "" if fits or str(aim) == link.text else f"is shown as {link.text}"
+    else:
+        goal = f"{aim} {read_page(aim, root).entries[0].heading if aim.suffix == '.md' else ''}"
+    return "" if words(link.text) & words(goal) else f"is shown as «{link.text}», but leads to «{goal.strip()}»"
+
+
 def page_faults(path: Path, root: Path) -> list[str]:
     faults = []
     page = read_page(path, root)
@@ -48,6 +69,8 @@ def page_faults(path: Path, root: Path) -> list[str]:
             COUNTS["links to the web, not followed"] += 1
             continue
         if why := target_fault(link.target, (root / path).parent, path, root):
+            faults.append(f"{path}:{link.line}: {link.target} {why}")
+        elif why := label_fault(link, path, root):
             faults.append(f"{path}:{link.line}: {link.target} {why}")
         COUNTS["links followed"] += 1
     return faults
@@ -184,7 +207,8 @@ def test_linter():
 BAD = """# Bad
 [gone](gone.md) [absolute](/etc/hosts) [dead](good.md#nowhere) [here](#nobody) [case](good.md#Here)
 [out](../../outside.md) [bare](good.md#) [drive](C:/page.md)
-[fine](good.md#here) [self](#bad) [web](https://example.org/x)
+[fine here](good.md#here) [this bad page](#bad) [web](https://example.org/x)
+[there](good.md#here) [other.md](good.md) [sub/good.md](good.md) [good.md](good.md)
 """
 
 
@@ -196,7 +220,7 @@ def test_checker_finds_what_is_wrong(tmp_path):
     COUNTS.clear()
     COUNTS.update(before)
     wrong = ["gone.md", "/etc/hosts", "good.md#nowhere", "#nobody", "good.md#Here", "../../outside.md", "good.md#",
-             "C:/page.md"]
+             "C:/page.md", "good.md#here", "good.md", "good.md"]
     assert [f.split(": ")[1].split(" ")[0] for f in faults] == wrong, faults
     assert faults[0].startswith("bad.md:2:")
 

@@ -1,4 +1,5 @@
-"""Promise: each name of ignite or torch in a code span exists, and each flag that a page gives a program is its own."""
+"""Promise: each name of ignite or torch in a code span exists, each flag that a page gives a program is its own,
+and so is each target that it gives to make."""
 from __future__ import annotations
 
 import importlib
@@ -22,7 +23,7 @@ PAGES = page_paths()
 PROGRAMS = {p.name: p for pattern in ("sub-skills/*/scripts/*.py", "sub-skills/*/assets/*.py", "scripts/*.py")
             for p in sorted(BUNDLE.glob(pattern))}
 DOTTED = re.compile(r"(?<![\w./-])(?:ignite|idist|torch)(?:\.[A-Za-z_]\w*)+(?![\w/])")
-HISTORY = {Path("references/versions.md")}  # speaks of names that are gone: there a name of any release will do
+HISTORY = {Path("references/versions.md"), Path("references/legacy-contrib.md")}  # speak of names that are gone
 FLAG = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 FILE = re.compile(r"\.(?:py|md|toml|cfg|txt|json|log|pt)$")
 OTHER_PROGRAMS = {  # flags of programs that are not asked here
@@ -148,6 +149,11 @@ def flag_faults(path: Path, root: Path = BUNDLE, programs=None, flags=flags_of) 
                     USED.add(flag)
                 elif not any(flag in known for known in (torchrun_flags(), *map(flags, programs))):
                     faults.append(f"{path}:{line}: neither torchrun nor a program of the bundle has {flag}")
+            if words[:1] == ["make"]:
+                for target in words[1:]:
+                    COUNTS["targets looked up in the Makefile"] += 1
+                    if not re.search(rf"^{re.escape(target)}:", (BUNDLE / "Makefile").read_text(), re.M):
+                        faults.append(f"{path}:{line}: the Makefile has no target {target}")
             start = next((i for i, word in enumerate(words) if Path(word).name == "torchrun"), None)
             if start is not None:
                 rest = words[start + 1 :]
@@ -188,6 +194,7 @@ def test_something_was_inspected():
 BAD = """# Bad
 `idist.all_redcue(1)` `ignite.distribted` `torch.distributed.nothing` `idist.all_reduce` `ignite/distributed/auto.py`
 `python tool.py --nope 3` `--lost` `tool.py --fine=3` `--fine` `torchrun --nprocs=2 tool.py`
+`make test` `make tests`
 
 ```console
 $ torchrun --nproc_per_node=2 tool.py --gone
@@ -206,8 +213,9 @@ def test_checker_finds_what_is_wrong(tmp_path):
     COUNTS.update(before)
     assert [re.search(r"`(.*?)`", f)[1] for f in names] == ["idist.all_redcue", "ignite.distribted",
                                                            "torch.distributed.nothing"], names
-    assert [(f.split(": ")[0], FLAG.search(f)[0]) for f in flags] == [
-        ("bad.md:3", "--nope"), ("bad.md:3", "--lost"), ("bad.md:3", "--nprocs"), ("bad.md:6", "--gone")], flags
+    assert "bad.md:4: the Makefile has no target tests" in flags
+    assert [(f.split(": ")[0], FLAG.search(f)[0]) for f in flags if FLAG.search(f)] == [
+        ("bad.md:3", "--nope"), ("bad.md:3", "--lost"), ("bad.md:3", "--nprocs"), ("bad.md:7", "--gone")], flags
 
 
 def test_help_is_asked():

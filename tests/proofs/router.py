@@ -1,22 +1,25 @@
 """Proofs of the root SKILL.md: package and module, releases, the smoke's exit codes, the error texts it is found by."""
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import inspect
 import pydoc
 import re
+import runpy
 import subprocess
 import sys
 from functools import lru_cache
 
-from torch.distributed.run import main as torchrun
-
 import ignite
 import ignite.distributed as idist
+from ignite.metrics import ROC_AUC, Metric
 from support import BUNDLE, DISTRIBUTED
 from support.claims import proves
 from support.pages import read_page
 from support.releases import releases, requirements
-from support.world import run_serial, run_world
+from support.world import run_serial, run_world, values
+from torch.distributed.run import main as torchrun
 
 SMOKE = DISTRIBUTED / "scripts" / "distributed_smoke.py"
 
@@ -54,8 +57,13 @@ def description_names_what_the_library_says(entry):
     assert len(texts) == len(said), texts
     for text in texts:
         assert any(text in s for s in said), f"SKILL.md, description: no error of the library holds\n  {text}\n{said}"
-    for name in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", description) + ["Parallel", "DistributedProxySampler"]:
-        assert name in description and hasattr(idist, name), f"SKILL.md, description: ignite.distributed has no {name}"
+    plain = re.sub(r"'(?:[^']|'gloo')*'", "", description)
+    names = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z][a-z]+[A-Z]\w+", plain)) - NOT_OF_IGNITE
+    names |= {"Parallel", "Engine", "Events", "Checkpoint"}
+    assert len(names) > 10, names
+    for name in names:
+        known = name in inspect.signature(Metric).parameters or homes(name)
+        assert name in description and known, f"SKILL.md, description: Ignite has no {name}"
     compatibility = re.search(r"^compatibility: (.*)$", header, re.M)[1]
     first, *_, last = verified()
     python = re.search(r">=(\d+\.\d+)", requirements(last)[0])[1]
@@ -64,15 +72,41 @@ def description_names_what_the_library_says(entry):
     site = "https://pytorch.org/ignite/"
     assert site in str(importlib.metadata.metadata("pytorch-ignite"))
     assert "class Engine" in pydoc.render_doc("ignite.engine.Engine", renderer=pydoc.plaintext)
-    entry.says(
-        "Only the distributed room exists.",
-        "python -m pydoc ignite.engine.Engine prints what this release does; "
-        f"pages are at {site}.",
-    )
-    rooms = sorted(path.parent.name for path in BUNDLE.glob("sub-skills/*/SKILL.md"))
-    assert rooms == [DISTRIBUTED.name], f"SKILL.md names one room, there are {rooms}"
-    assert "ignite.contrib" in next(e.text for e in read_page("references/versions.md").entries if e.anchor == "moved")
-    entry.says('a release, an upgrade, "since when", an import that moved (ignite.contrib)')
+    entry.says("What stands on no page: `python -m pydoc ignite.engine.Engine` prints what the installed release does.")
+    for number, row in enumerate(entry.entry.tables[0].rows[1:]):
+        where = f"SKILL.md:{entry.entry.tables[0].line + 2 + number}"
+        for name in re.findall(r"`([^`]+)`", row[0]):
+            if re.fullmatch(r"[A-Za-z_]\w*", name) and name != "idist":
+                known = ["metrics"] if name in inspect.signature(Metric).parameters else homes(name)
+                assert room_of(row[1]) in known, f"{where}: `{name}` is in {known}, but the row leads to {row[1]}"
+            entry.says(name)
+    missing = values([run_serial(without_scikit_learn)])[0]
+    assert "requires" in missing and missing.endswith("to be installed.")
+    entry.says("requires … to be installed")
+
+
+NOT_OF_IGNITE = {"PyTorch", "DDP"}
+
+
+def homes(name: str) -> list[str]:
+    """The rooms, or `utils`, whose package has the public name."""
+    packages = ("distributed", "engine", "handlers", "metrics", "utils")
+    return [p for p in packages if hasattr(importlib.import_module(f"ignite.{p}"), name)]
+
+
+def room_of(cell: str) -> str:
+    """The room, or the reference page, that a cell of the decision table leads to."""
+    found = re.search(r"\((?:sub-skills/(\w+)|references/([\w-]+)\.md)", cell)
+    return found and (found[1] or found[2])
+
+
+def without_scikit_learn() -> str:
+    sys.modules["sklearn"] = None
+    try:
+        ROC_AUC()
+    except ImportError as e:
+        return str(e)
+    return ""
 
 
 @proves("SKILL.md#holds-everywhere")
@@ -103,6 +137,9 @@ def exit_codes(entry):
     for flag in ("--env", "--format", "--help"):
         assert flag in text
         entry.says(flag)
+    every = runpy.run_path(str(BUNDLE / "scripts" / "smoke.py"))["find_smokes"]()
+    assert every == {p.parts[-3]: p for p in BUNDLE.glob("sub-skills/*/scripts/*_smoke.py")} and every
+    entry.says("`python scripts/smoke.py` runs the smoke of every room.")
     arguments = ["--standalone", "--nproc_per_node=1", "--no-python", "bash", "-c", "exit 5"]
     flattened = run_serial(lambda: torchrun(arguments))
     assert flattened.error == "ChildFailedError", flattened  # uncaught: the launcher itself ends with 1

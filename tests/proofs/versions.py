@@ -304,13 +304,14 @@ def run_arguments():
         return listed
     engine.run([1, 2, 3], max_iters=5)
     assert engine.state.iteration == 5
-    assert error(lambda: engine_of().run([1], max_epochs=1, max_iters=1)).startswith("`ValueError")
+    third = error(lambda: engine_of().run([1], 1, 1))  # once meant epoch_length=1
+    assert third == error(lambda: engine_of().run([1], max_epochs=1, max_iters=1))
     engine = engine_of()
     engine.run([1, 2], max_epochs=1)
     assert error(lambda: engine.run([1, 2], max_iters=1)).startswith("`ValueError: To switch")
     engine.state.max_epochs = None
     engine.run([1, 2], max_iters=1)
-    return (f"{listed}: pass `epoch_length` by name. `max_iters` excludes `max_epochs`; "
+    return (f"{listed}: pass `epoch_length` by name, since a third positional argument raises {third}; "
             "after a run by epochs set `engine.state.max_epochs = None` first")
 
 
@@ -512,6 +513,29 @@ def _checkpoint(**kwargs):
     from ignite.handlers import Checkpoint
 
     return Checkpoint({"m": torch.nn.Linear(1, 1)}, lambda *a: None, **kwargs)
+
+
+@row("Handlers and loggers", "`ModelCheckpoint`: arguments", ("ignite.handlers.ModelCheckpoint 0.5.0.post2",))
+def model_checkpoint_arguments():
+    from ignite.engine import Events
+    from ignite.handlers import ModelCheckpoint
+
+    parameters = inspect.signature(ModelCheckpoint).parameters
+    old = ("save_interval", "save_as_state_dict", "archived")
+    lost = [f"`{name}={parameters[name].default}`" for name in old if name in parameters]
+    with tempfile.TemporaryDirectory() as folder:
+        if lost:
+            text = error(lambda: ModelCheckpoint(folder, "a", save_interval=2))
+            assert text.startswith("`ValueError")
+            return ", ".join(lost) + f"; a `save_interval` above 1 raised {text}"
+        engine, every = engine_of(), 2
+        engine.add_event_handler(Events.ITERATION_COMPLETED(every=every), ModelCheckpoint(folder, "a", n_saved=None),
+                                 {"m": torch.nn.Linear(1, 1)})
+        engine.run(range(2 * every + 1))
+        assert sorted(os.listdir(folder)) == [f"a_m_{every}.pt", f"a_m_{2 * every}.pt"]
+    place = list(parameters).index("score_function") + 1
+    return ("gone: attach it to `Events.ITERATION_COMPLETED(every=N)` instead; "
+            f"`score_function` is now positional argument {place}")
 
 
 @row("Handlers and loggers", "`Checkpoint(…, n_saved=0)`")
@@ -1318,6 +1342,7 @@ def moved_names(claims):
     lost = sorted(m for m in old - new)
     assert all(m.startswith("ignite.contrib.") for m in lost), lost
     assert lost, "no module is gone"
+    claims.says("Old paths go on working:", "Write the new one.")
     claims.says(f"every module of {FIRST}, `ignite.contrib` included, still imports in {LAST}, except "
                 + ", ".join(f"`{m}`" for m in lost))
 
@@ -1352,6 +1377,10 @@ def verified_on(claims):
         claims.says(f"`<={interpreter}` shuts out {interpreter}.1: pip refuses {version} there")
     assert "0.5.0.post2" in known and "0.5.0" not in known and not SpecifierSet("==0.5.0").contains("0.5.0.post2")
     claims.says("`==0.5.0` does not match 0.5.0.post2, the one that is on PyPI: write `==0.5.0.post2`")
+    claims.says("there the table only repeats what the packages require.", "The changes below:",
+                "What Ignite asks of packages that it does not install (wandb, Neptune, ClearML, scikit-learn, "
+                "SciPy) was "
+                "seen with stand-ins for them, MPS with a simulated one.")
     claims.not_verified(
         "CUDA, NCCL, MPI, TPU, Horovod, MPS, other systems, other versions of Python and torch",
         "nothing of that is on the machine that runs the releases; the requirements are those of the wheels",

@@ -9,7 +9,8 @@
 `says` fails when its text is not on the page, so a changed page *or* a changed library turns the proof red. And every
 number and code span of an entry must lie inside something its proofs have said: what nobody says is reported with
 page and line. Exempt are only names that resolve (`idist.…`, `torch.…`, a path in the bundle), since the test of
-names checks those. Build the text that you say from the values that the run gave; a literal typed twice proves nothing.
+names checks those. On the pages that `test_claims.py` lists as WHOLE every word must be said. Build the text that you
+say from the values that the run gave; a literal typed twice proves nothing.
 
 Proofs live in tests/proofs/, found by import; `test_claims.py` runs them.
 """
@@ -31,6 +32,10 @@ COUNTS: Counter = Counter()  # what was inspected; printed at the end of the run
 
 NUMBER = re.compile(r"(?<![\w.#/-])\d[\d,]*(?:\.\d+)*\w*")
 NOT_VERIFIED = "not verified here"
+WORD = re.compile(r"\w[\w'’-]*")
+SENTENCE = re.compile(r"\S.*?(?:[.;:!?](?=\s)|$)")
+FIELD = re.compile(r"(?:(?<=^)|(?<=\s))(Tell it|Means|Check|Fix|Proof)\b")
+EXPLAINING = ("Tell it", "Means")  # these fields state facts; the others give advice
 
 
 def proves(*where: str) -> Callable:
@@ -67,9 +72,9 @@ class Claims:
         for text in texts:
             wanted = _plain(text)
             assert wanted, "says() was given an empty text"
-            found = [m.span() for m in re.finditer(re.escape(wanted), self.entry.text)]
+            found = [m.span() for m in _whole_words(wanted).finditer(self.entry.text)]
             assert found, (
-                f"{self.entry.where} «{self.entry.heading}»: a run of the library says\n    {wanted}\n"
+                f"{self._departure(wanted)} «{self.entry.heading}»: a run of the library says\n    {wanted}\n"
                 f"which the entry does not. It reads:\n    {self.entry.text}"
             )
             self.said += found
@@ -148,6 +153,43 @@ class Claims:
         COUNTS["numbers and literals accounted for"] += len(codes) + len(numbers)
         return missing
 
+    def unsaid_words(self) -> list[str]:
+        """Words that no proof has said, sentence by sentence, so that no word can be changed or slipped in unnoticed.
+
+        A question is not asked for. In an entry with fields (Means, Check, …) only the explaining ones are.
+        """
+        text, missing = self.entry.text, []
+        covered = bytearray(len(text) + 1)
+        for start, end in self.said:
+            covered[start:end] = b"\1" * (end - start)
+        fields = [(m.start(), m.end(), m[1]) for m in FIELD.finditer(text)]
+        if not any(name == "Means" for *_, name in fields):
+            fields = []
+        for sentence in SENTENCE.finditer(text):
+            words = []
+            for word in WORD.finditer(text, *sentence.span()):
+                label = next((f for f in reversed(fields) if f[0] <= word.start()), (0, 0, "Means"))
+                asked = word.start() >= label[1] and label[2] in EXPLAINING
+                if asked and not all(covered[word.start() : word.end()]) and word[0] not in NOT_VERIFIED.split():
+                    words.append(word)
+            if words and not sentence[0].rstrip().endswith("?"):
+                line = self.entry.line_of(words[0].start())
+                missing.append(f"{self.entry.page}:{line}: no proof says «{' '.join(w[0] for w in words)}», which stand"
+                               f" in «{sentence[0].strip()}» (entry «{self.entry.heading}»)")
+        COUNTS["words accounted for"] += len(WORD.findall(text))
+        return missing
+
+    def _departure(self, wanted: str) -> str:
+        """Page and line where the entry stops agreeing with a text that it does not hold."""
+        text, words = self.entry.text, wanted.split(" ")
+        for n in range(len(words) - 1, 0, -1):
+            before, after = " ".join(words[:n]) + " ", " " + " ".join(words[-n:])
+            if before in text:
+                return f"{self.entry.page}:{self.entry.line_of(text.index(before) + len(before))}"
+            if after in text:
+                return f"{self.entry.page}:{self.entry.line_of(text.index(after) - 1)}"
+        return self.entry.where
+
     def _code(self, span) -> str:
         return self.entry.text[span.start : span.end]
 
@@ -161,6 +203,11 @@ def _plain(text: str) -> str:
     pieces = re.split(r"(`[^`]*`)", text)
     pieces[::2] = [piece.replace("**", "") for piece in pieces[::2]]
     return re.sub(r"\s+", " ", "".join(pieces).replace("`", "")).strip()
+
+
+def _whole_words(text: str) -> re.Pattern:
+    """The text, not as a part of longer words: `wait` does not stand in "waits", nor `30` in "300"."""
+    return re.compile(r"(?<!\w)" * text[0].isalnum() + re.escape(text) + r"(?!\w)" * text[-1].isalnum())
 
 
 def _wild(text: str) -> re.Pattern:

@@ -28,11 +28,18 @@ def lookup(dotted: str):
     if not rest:
         if first in ("torch", "ignite", *ALIASES):
             return importlib.import_module(ALIASES.get(first, first))
-        return getattr(importlib.import_module("ignite.distributed"), first, None)
+        return _bare(first)
     if first not in ("torch", "ignite", *ALIASES):
-        owner = getattr(importlib.import_module("ignite.distributed"), first, None)
+        owner = _bare(first)
         return _walk(owner, rest) if owner is not None else None
     return _walk(importlib.import_module(ALIASES.get(first, first)), rest)
+
+
+def _bare(name: str):
+    """The object of a public name of `ignite.distributed` or `ignite.metrics`, or None."""
+    metrics = importlib.import_module("ignite.metrics")
+    home = metrics if name in metrics.__all__ else importlib.import_module("ignite.distributed")
+    return getattr(home, name, None)
 
 
 def _walk(owner, parts: list[str]):

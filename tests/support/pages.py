@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class Entry:
 class Link:
     target: str
     line: int
+    text: str = ""  # what the reader sees of it
 
 
 @dataclass
@@ -115,7 +117,10 @@ def find_entry(where: str) -> Entry:
     for entry in read_page(path).entries:
         if entry.anchor == anchor:
             return entry
-    raise AssertionError(f"{path}: no entry #{anchor}; there are: {[e.anchor for e in read_page(path).entries]}")
+    entries = read_page(path).entries
+    near = get_close_matches(anchor, [e.anchor for e in entries], 1, 0)
+    line = next((e.line for e in entries if e.anchor in near), 1)
+    raise AssertionError(f"{path}:{line}: no entry #{anchor}; near: {near}; there are: {[e.anchor for e in entries]}")
 
 
 def _parse(path: Path, source: str, body: str, offset: int) -> Page:
@@ -147,8 +152,8 @@ def _parse(path: Path, source: str, body: str, offset: int) -> Page:
             current.fences.append(Fence(language, mark.strip(), token.content, line + (token.type == "fence")))
         elif token.type == "inline":
             links += [
-                Link(c.attrs["href" if c.type == "link_open" else "src"], line)
-                for c in token.children
+                Link(c.attrs["href" if c.type == "link_open" else "src"], line, _inside(token.children, n))
+                for n, c in enumerate(token.children)
                 if c.type in ("link_open", "image")
             ]
             if in_heading:
@@ -189,6 +194,14 @@ def _plain(token) -> tuple[str, list[tuple[int, int]], list[int]]:
         elif child.type == "text":
             text += re.sub(r"\s+", " ", child.content)
     return text, codes, breaks
+
+
+def _inside(children, opening: int) -> str:
+    """The words between a link's opening token and its end; of an image, its description."""
+    if children[opening].type == "image":
+        return children[opening].content
+    end = next(n for n in range(opening, len(children)) if children[n].type == "link_close")
+    return _fold("".join(c.content or " " for c in children[opening + 1 : end]))
 
 
 def _fold(text: str) -> str:

@@ -35,6 +35,7 @@ from . import BUNDLE
 STORE = BUNDLE / ".matrix"
 PACKAGE = "pytorch-ignite"
 PROBES = "proofs.versions"  # the module whose PROBES (name → function without arguments) each release evaluates
+LEGACY = "probes.legacy_contrib"  # the module whose survey() says what has become of `ignite.contrib`
 AT_ONCE = 2
 PROBE_SECONDS = 60
 FAILED = "PROBE FAILED"  # so begins the answer of a probe that raised
@@ -90,7 +91,7 @@ def requirements(version: str) -> tuple[str, str]:
 
 
 def answers(version: str) -> dict:
-    """What that release says: {"version", "modules", "surface": {name: parameters}, "probes": {name: text}}.
+    """What that release says: {"version", "modules", "surface": {name: parameters}, "legacy", "probes": {name: text}}.
 
     The first release of tests/matrix.txt is there for its surface only; it evaluates no probe.
     """
@@ -204,6 +205,7 @@ def _be_release(version: str, path: str, target: Path) -> None:
         assert version in ("nightly", ignite.__version__), f"{path} holds {ignite.__version__}, not {version}"
         modules = [m.__name__ for m in _public_modules()]
         answer = {"version": ignite.__version__, "modules": modules, "surface": surface(), "probes": {}}
+        answer["legacy"] = importlib.import_module(LEGACY).survey()
         probes = importlib.import_module(PROBES).PROBES if version != releases()[0] else {}
         for name, probe in probes.items():
             signal.alarm(PROBE_SECONDS)

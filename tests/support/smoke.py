@@ -54,8 +54,9 @@ def plain_environment(**more: str) -> dict[str, str]:
 class ForkedSmoke:
     """One run of the script in a fork; `finish` waits for it. Several can be under way at once."""
 
-    def __init__(self, argv: list[str], prepare: Callable[[], None] | None = None, env: dict[str, str] | None = None):
-        module = smoke_module()
+    def __init__(self, argv: list[str], prepare: Callable[[], None] | None = None, env: dict[str, str] | None = None,
+                 module=None):
+        module = module or smoke_module()  # of distributed_smoke.py, unless another smoke script's is given
         self.folder = tempfile.TemporaryDirectory(prefix="smoke-test-")
         self.start = time.monotonic()
         self.pid = os.fork()

@@ -102,6 +102,11 @@ def intro(entry):
     assert serial(lambda: (idist.backend(), idist.all_reduce("a", op="no such"))) == (None, "a")
     entry.says("Serial: no process group in this process; nothing is communicated and hardly any argument is checked.")
     entry.says(LEGEND.replace("*", ""))
+    sections: list[list[str]] = []
+    for other in read_page(PAGE).entries:
+        sections += [[other.heading]] if other.level == 2 else []
+        sections[-1].append(other.heading) if other.level == 3 else None
+    entry.says("Contents:", *(f"{section}: {' · '.join(names)}" for section, *names in sections))
 
 
 GETTERS = (

@@ -227,6 +227,15 @@ def before_initialisation(entry):
         f"processes, each as rank {job[0]} of {job[1]}, which write the same files.",
     )
 
+    def named(rank):
+        jobs = []
+        with idist.Parallel("gloo") as parallel:
+            parallel.run(lambda local_rank: jobs.append((idist.get_rank(), idist.get_world_size())))
+        return jobs[0]
+
+    assert values(run_world(2, named, init=None)) == [(0, 2), (1, 2)]
+    entry.says("Name the backend.")
+
 
 def early_stopping(rank: int, engine: Engine) -> None:
     sign = -1.0 if rank == 0 else 1.0
@@ -282,6 +291,16 @@ def stops(entry):
     os.close(writer)
     entry.says("The other rank hangs in its next collective.")
 
+    def reduced(rank, engine):
+        @engine.on(Events.ITERATION_COMPLETED(every=2))
+        def decide():
+            if idist.all_reduce(int(rank == 1), "MAX"):
+                engine.terminate()
+
+    (zero, one) = values(run_world(2, lambda rank: run_engine(rank, reduced)))
+    assert zero == one and zero[1] == 2, (zero, one)
+    entry.says("Decide from a reduced value, on all ranks.")
+
 
 @gotcha("a-metrics-value-is-already-that-of-all-ranks")
 def metric_is_reduced(entry):
@@ -307,7 +326,8 @@ def metric_is_reduced(entry):
 
     alone = acts_alone(evaluate, timeout=1)
     assert timed_out(alone) and "self.compute()" in alone.traceback, alone
-    entry.says("compute(), and so an evaluator, hangs if only rank 0 runs it.")
+    assert not any(o.error for o in run_world(2, lambda rank: evaluate()))
+    entry.says("compute(), and so an evaluator, hangs if only rank 0 runs it.", "Run it on all ranks, print on one.")
 
 
 def average(loader) -> tuple[list[int], float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import itertools
+import re
 import signal
 from array import array
 
@@ -276,14 +277,25 @@ def shapes_differ(entry):
 
     programs = (
         lambda rank: idist.all_gather(torch.ones(2 + rank, 3)),
+        lambda rank: idist.all_reduce(torch.ones(5000 + 4000 * rank)),
         lambda rank: idist.all_reduce(torch.ones(2, dtype=torch.float64 if rank else torch.float32)),
         epoch_metric,
     )
+    numbers = []
     for program in programs:
         outcomes = run_world(2, lambda rank: (faulthandler.disable(), program(rank)))  # an abort is expected
         aborted = [out for out in outcomes if out.exit_code == -signal.SIGABRT]
-        assert aborted, outcomes
+        assert [out.rank for out in aborted] == [0], outcomes  # the one whose tensor is shorter
         entry.heading(aborted[0].output)
+        assert (name := "gloo::EnforceNotMet") in aborted[0].output
+        numbers.append(tuple(map(int, re.search(r"op\.nbytes\. (\d+) vs (\d+)", aborted[0].output).groups())))
+    itemsize = torch.ones(1).element_size()
+    assert numbers[0] == tuple(rows * 3 * itemsize // 2 for rows in (3, 2)), numbers  # half of it at a time
+    assert all(sent > wanted for sent, wanted in numbers)
+    entry.says(
+        f"{name} is thrown in the rank with the shorter tensor; its numbers are the bytes sent by the other and those"
+        f" awaited, of a part of it: {numbers[0][0]} vs {numbers[0][1]} where all_gather met 3 × 3 and 2 × 3 float32."
+    )
     entry.says(
         f"gloo ended a rank (exit code {aborted[0].exit_code}): in one collective the ranks had different shapes"
     )

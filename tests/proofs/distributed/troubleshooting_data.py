@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import signal
 import tempfile
 import time
 
@@ -394,12 +396,62 @@ def folder_not_empty(entry):
     entry.says("all ranks pass the constructor")
 
 
+class Kill:
+    """Ends the process by SIGKILL in the middle of being saved."""
+
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stateful:
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+
+@symptom("no-checkpoint-is-left-after-an-interruption")
+def removed_before_written(entry):
+    def left(fix="", **options):
+        """What the folder holds after a first save and a second one that is killed."""
+        with tempfile.TemporaryDirectory() as folder:
+
+            def two_saves():
+                disk, model, engine = DiskSaver(folder, require_empty=False), Stateful(1), Engine(lambda e, b: None)
+                exec(fix, {"disk": disk})
+                checkpoint = Checkpoint({"model": model}, disk, **options)
+                checkpoint(engine)
+                model.value, engine.state.iteration = Kill(), 1
+                checkpoint(engine)
+
+            out = run_serial(two_saves)
+            assert out.exit_code == -signal.SIGKILL, out
+            return sorted(re.sub("tmp.+", "tmp…", name) for name in os.listdir(folder))
+
+    name, fix = {"filename_pattern": "last.pt"}, "disk.remove = lambda name: None"
+    rest = left(**name)
+    assert rest == left() == left(n_saved=1) == ["tmp…"]
+    entry.says(
+        f'with a fixed file name such as filename_pattern="{name["filename_pattern"]}", as with the default n_saved=1,'
+        " Checkpoint removes the old file before it writes the new one, and the job was killed in between.",
+        f"the folder: a {rest[0]} file, and no other.",
+    )
+    assert left(fix, **name) == ["last.pt", *rest] and left(n_saved=2) == ["model_0.pt", *rest]
+    entry.says(
+        f"on your DiskSaver, whose write replaces the old file in one step, {fix} under a fixed name; under numbered"
+        " names n_saved=2.",
+        "the file of the save before outlives a kill during a save.",
+    )
+
+
 @symptom("more-memory-on-gpu-0-after-resuming")
 def loaded_to_gpu_0(entry):
     fix = 'torch.load(path, map_location="cpu")'
     with tempfile.TemporaryDirectory() as folder:
         torch.save({"a": torch.ones(1)}, path := f"{folder}/x.pt")
         assert evaluate(fix, path=path)["a"].device.type == "cpu"
+    entry.not_verified("each rank loaded the file to the device it was saved from.", "pytorch/pytorch#23138")
     entry.not_verified(f"nvidia-smi shows all ranks on GPU 0. Fix {fix}.", "pytorch/pytorch#23138")
     entry.not_verified("(not verified here: pytorch/pytorch#23138.)", "pytorch/pytorch#23138")
 
@@ -448,6 +500,7 @@ def ranks_silent(entry):
 
     handlers = values(run_world(2, program))
     assert handlers[0] != handlers[1]
+    entry.says("the same rule from the other side:")
     entry.says(f"a logger from setup_logger has a {handlers[1][0]} on ranks above 0.", "logger.handlers.")
     outcomes = run_world(2, lambda rank: evaluate(fix, setup_logger=setup_logger).info("heard"))
     assert all("heard" in out.output for out in outcomes)

@@ -30,7 +30,13 @@ def opening(entry):
 
     victim, guilty = run_world(2, program)
     assert "by peer" in raised(victim, "RuntimeError") and guilty.error == "ValueError"
-    entry.says("the other ranks' Connection closed by peer is only its echo")
+    entry.says("With several ranks, explain the first error by time: the other ranks' Connection closed by peer is "
+               "only "
+               "its echo.")
+    found = [e for e in read_page(PAGE[:-1]).entries if "Means" in e.text and e is not entry.entry]
+    assert found and all(e.text.index("Means") < e.text.index("Proof") for e in found)
+    entry.says("Search this page for the text that you see.",
+               "Entries read: what it means, how to check, the fix, what proves the fix.")
     hidden = [e for e in read_page(PAGE[:-1]).entries if "not verified here" in e.text and e is not entry.entry]
     assert hidden
     entry.says("What could not be run on CPU with gloo says not verified here and names its source.")
@@ -68,6 +74,10 @@ def it_hangs(entry):
     out = standing(hang, timeout=1.0)[0]
     waited(out)
     assert "in all_reduce" in out.output
+    entry.says("Ranks that wait for each other print nothing", "To see where each rank is,",
+               "The innermost Ignite line tells the cases apart: the rank in a collective is a victim; look for "
+               "the rank "
+               "that is somewhere else.")
     entry.says(f"put {code} at the top of the script: after {seconds} seconds every rank prints its stack")
 
 
@@ -170,7 +180,7 @@ def forward_on_one_rank(entry):
     )
     values(standing(lambda rank: program(rank, inner=True)))
     entry.says("call the inner model there: model.module.", "rank 0 alone gets its output")
-    entry.says("the wrapped model was called on one rank only")
+    entry.says("the wrapped model was called on one rank only (a look at one sample, an export):")
 
 
 @symptom("hangs-at-the-last-batch-of-an-epoch")
@@ -182,6 +192,7 @@ def uneven_batches(entry):
         return steps(rank)
 
     waited(standing(backward)[1], "backward")
+    entry.says("it starts well;")
     waited(standing(lambda rank: [idist.all_reduce(1) for _ in range(2 + rank)])[1], "all_reduce")
 
     def loops(rank):

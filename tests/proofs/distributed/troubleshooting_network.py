@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
 from datetime import timedelta
 
@@ -83,7 +84,8 @@ def port_in_use(entry):
     option = "--standalone"
     assert parse_args([option, "train.py"]).standalone
     entry.says(f"MASTER_PORT, or master_port= beside nproc_per_node=; with torchrun {option}.")
-    entry.says("holds the rendezvous port:", "a port of your own:", "two jobs run side by side")
+    entry.says("another job, or a dead one's leftover, holds the rendezvous port:")
+    entry.says("a port of your own:", "two jobs run side by side")
 
 
 @symptom("the-client-socket-has-timed-out-after-ms-while-trying-to-connect-to-")
@@ -92,7 +94,8 @@ def nobody_listens(entry):
     env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     out = run_serial(lambda: idist.initialize("gloo", timeout=SECOND), env=env)
     entry.heading(raised(out, "DistNetworkError"))
-    entry.says("MASTER_ADDR or MASTER_PORT differ between ranks")
+    entry.says("nobody listens at that address: rank 0 is not up, is on another host, or MASTER_ADDR or MASTER_PORT "
+               "differ between ranks; or a firewall is between.")
     unknown = env | {"MASTER_ADDR": "no-such-host.invalid"}
     entry.heading(raised(run_serial(lambda: idist.initialize("gloo", timeout=SECOND), env=unknown), "DistNetworkError"))
     entry.says("under SLURM a node name that does not resolve ends here too")
@@ -152,7 +155,8 @@ def gloo_on_loopback(entry):
     with two_hosts(named=False) as hosts, plain_folder() as folder:
         outcomes = on_hosts(hosts, folder, ["lo", "lo"])  # what a host name on loopback leads to
         failed = [out for out in outcomes if out.error]
-        assert failed
+        assert failed and all(out.error or out.hung for out in outcomes)
+        entry.says("One side can hang while the other fails.")
         for out in failed:
             entry.heading(raised(out, "RuntimeError"))
         loopback = "remote=[127.0.0.1]"
@@ -168,7 +172,10 @@ def gloo_on_loopback(entry):
             return shell("ip -br addr")
 
         assert cards[0] in values([run_serial(listed)])[0]
-    entry.says("as ip -br addr lists it: GLOO_SOCKET_IFNAME=eth0; or correct /etc/hosts.")
+    fix = "export GLOO_SOCKET_IFNAME=eth0"
+    seen = shell(f"{fix}; {sys.executable} -c 'import os; print(os.environ[\"GLOO_SOCKET_IFNAME\"])'")
+    assert fix.endswith(f"={seen}") and seen
+    entry.says(f"as ip -br addr lists it: {fix} before torchrun or srun; or correct /etc/hosts.")
     code = "import socket; print(socket.gethostbyname(socket.gethostname()))"
     python_c(code)
     entry.says(f'python -c "{code}" on each host')
@@ -203,7 +210,8 @@ def card_unknown(entry):
     env = {"GLOO_SOCKET_IFNAME": "nope0", "MASTER_PORT": str(free_port())}
     entry.heading(raised(run_serial(lambda: idist.initialize("gloo"), env=env), "RuntimeError"))
     values([run_serial(lambda: idist.initialize("gloo"), env=env, unset=("GLOO_SOCKET_IFNAME",))])
-    entry.says("GLOO_SOCKET_IFNAME names a card that this host does not have", "ip -br addr.")
+    entry.says("GLOO_SOCKET_IFNAME names a card that this host does not have; names differ between hosts.",
+               "ip -br addr.")
     if shutil.which("ip"):
         assert "nope0" not in shell("ip -br addr") and shell("ip -br addr")
     entry.says("set it per host, or unset it on one host. Proof the group comes up")
@@ -217,6 +225,7 @@ def c10d_unreachable(entry):
     parameters = ("c10d", f"127.0.0.1:{free_port()}", "id", 1, 2)
     out = run_serial(lambda: create_backend(RendezvousParameters(*parameters, is_host="0", read_timeout=1)))
     entry.heading(raised(out, "RendezvousConnectionError"))
+    entry.says("or no node takes that name for its own.")
     values(
         [run_serial(lambda: create_backend(RendezvousParameters(*parameters, is_host="1", read_timeout=1)) and None)]
     )
@@ -291,4 +300,5 @@ def peer_frozen(entry):
     entry.says(f"{fix} only if the wait is legitimate")
     assert dist.distributed_c10d.default_pg_timeout == default
     entry.says("a rank is alive but did not come to this collective within the group's timeout")
+    entry.says("Frozen, slow, or elsewhere in the program:", "then go on with It hangs.")
     entry.says("let every rank make the same collectives in the same order")

@@ -131,7 +131,8 @@ def torchrun_inside_srun(entry):
         "srun python train.py with one task per process, no torchrun; or hide SLURM from torchrun's workers: "
         f"{fix} before it starts."
     )
-    entry.says("set RANK, WORLD_SIZE and LOCAL_RANK inside an srun task, and they differ from SLURM's.")
+    entry.says("torchrun (or a container hook) set RANK, WORLD_SIZE and LOCAL_RANK inside an srun task, and they "
+               "differ from SLURM's.")
     entry.says("the group comes up with the variables of one of the two")
 
 
@@ -146,7 +147,7 @@ def some_torch_variables(entry):
     said = " ".join(" ".join(out.warnings).split())
     assert "but will not take them into account as the following env vars are missing:" in said
     assert values([out]) == [["127.0.0.1", str(port)]]
-    entry.says("so all are ignored, also a MASTER_ADDR and MASTER_PORT that you chose")
+    entry.says("a warning inside SLURM:", "so all are ignored, also a MASTER_ADDR and MASTER_PORT that you chose")
     entry.says("but will not take them into account as the following env vars are missing:….")
     fixed = run_serial(lambda: start("MASTER_ADDR", "MASTER_PORT"), env=env)
     assert not fixed.warnings and values([fixed]) == [["127.0.0.1", str(port)]]
@@ -182,7 +183,7 @@ def broken_scontrol(entry):
         path = scontrol(folder, "exit 1")
         out = run_serial(lambda: start("MASTER_ADDR"), env=task(PATH=path, **nodes))
         entry.heading(raised(out, "CalledProcessError"))
-        entry.says("scontrol is installed but does not work here")
+        entry.says("scontrol is installed but does not work here (a container without its configuration).")
         assert values([run_serial(lambda: start("MASTER_ADDR"), env=task(**nodes))]) == [["127.0.0.1"]]  # absent
         entry.says("Ignite expands the list of nodes itself only where scontrol is absent")
         five = {

@@ -93,7 +93,8 @@ def child_killed(entry):
     out = forked(training)
     entry.heading(raised(out, "ProcessExitedException"))
     assert "signal SIGKILL" in out.message and "got SIGTERM" in out.output
-    entry.says(f"{out.error}: a spawned child was killed from outside, with SIGKILL mostly by the kernel")
+    entry.says(f"{out.error}: a spawned child was killed from outside, with SIGKILL mostly by the kernel for lack "
+               "of memory;")
     entry.says("the others were then ended with SIGTERM")
     entry.says('dmesg | grep -i "killed process"', "fewer num_workers")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import builtins
 import faulthandler
+import importlib.util
 import inspect
 import os
 import re
@@ -23,14 +24,23 @@ import ignite
 import ignite.distributed as idist
 from ignite.engine import Engine, Events
 from ignite.metrics import Average
-from support import launchers, releases
+from support import DISTRIBUTED, launchers, releases
 from support.claims import proves
 from support.examples import differs, find_examples, run_command
+from support.pages import read_page
 from support.world import run_serial, run_world, values
 
 PAGE = "sub-skills/distributed/references/workflows.md"
 SPAWNS = "nproc_per_node"
 JOB = str(os.getpid())  # Ignite takes the port from the job's number
+
+
+def load_asset(name: str):
+    """The module of a program in assets/, imported without a trace in sys.modules or sys.path."""
+    spec = importlib.util.spec_from_file_location(name, DISTRIBUTED / "assets" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def section(anchor: str):
@@ -454,6 +464,20 @@ def stall(entry):
     assert f"world 1 {short}" in spawned.output, spawned
     entry.says(f"the others wait for the timeout of the process group, by default {dropped.seconds // 60} minutes.",
                f"idist.initialize takes a shorter one; idist.Parallel without {SPAWNS} drops it silently.")
+    train = load_asset("train")
+
+    def stand_still(args, watch):
+        if idist.get_rank() == 1:
+            time.sleep(1000)
+        idist.barrier()
+
+    outcomes = run_world(2, lambda rank: train.Watch(2).guard(stand_still, None), timeout=25)
+    place = f"{__file__}:{stand_still.__code__.co_firstlineno + 2} in stand_still"
+    assert [out.exit_code for out in outcomes] == [1, 1], outcomes
+    verdict = f"no progress: rank 1 on {os.uname().nodename} is at {place}"
+    assert all(verdict in out.output for out in outcomes), outcomes
+    entry.says(f"The {train.Watch.__name__} of train.py also names the stalled rank, its host and its place in the "
+               "code, and ends all ranks.")
 
 
 @section("evaluate-exactly-on-uneven-data")
@@ -514,3 +538,105 @@ def ragged(entry):
 
     assert values(run_world(2, inside)) == [([1, 2], [1, 2])] * 2
     entry.says("gather the tensor inside a list or a dict.")
+
+
+SHOWN = {  # what the program and commands under a heading show, by what of them shows it; all of them are run
+    "serial": {"if __name__": "More nodes: put the body into a function and start that as below.",
+               "backend {idist.backend()}": "so write the distributed program at once and debug it serially."},
+    "one-process": {"of 1, backend gloo": "A group of one proves that the backend comes up;",
+                    "parallel.run(main)": "More nodes: nothing in the program; start it with torchrun, under SLURM "
+                                          "or with "
+                                          "mpirun."},
+    "several-processes-from-plain-python": {"nproc_per_node=2": "; or leave out nproc_per_node"},
+    "torchrun": {"parallel.run(main)": "torchrun starts the processes,"},
+    "torchrun-on-several-hosts": {"--nnodes=2": "More nodes: raise --nnodes"},
+    "torchrun-with-the-c10d-rendezvous": {
+        "rank … of 2, local 0, node … of 2": "c10d numbers the nodes itself. Where a host's own name resolves to "
+                                             "loopback, "
+                                             "as in many containers, gloo",
+        "--nnodes=2": "More nodes: raise --nnodes"},
+    "slurm": {"--ntasks-per-node=2": "srun starts one process per task, and idist.Parallel",
+              "srun --kill-on-bad-exit python job.py": "A batch script starts the program with srun as well:",
+              "--nodes=2": "More nodes: raise --nodes; --ntasks-per-node is the number of ranks on each, with GPUs "
+                           "one for "
+                           "each of them."},
+    "mpirun": {"RANK=$OMPI_COMM_WORLD_RANK": "The variables of mpirun need the names that torch reads: all three,",
+               "MASTER_ADDR=127.0.0.1": "More nodes: name the hosts to mpirun, and put the address of the first"},
+    "notebook": {"ipython cell.py": "Touch no GPU in an earlier cell, else",
+                 "nproc_per_node=2": "More nodes: a notebook stays on one host; move the cell into a file and use "
+                                     "torchrun."},
+    "a-process-group-of-your-own": {"init_process_group": "More nodes: nothing. Where"},
+    "loader-model-and-optimizer": {
+        "batch_size=8": "keep the share of each.",
+        "4 of 8 samples": "batch_size is that of all ranks together, and gradients are averaged over the ranks, so"},
+    "seeds-and-epochs": {"manual_seed(12 + idist.get_rank())": "Give each rank a seed of its own for augmentation and "
+                                                               "dropout;"},
+    "one-rank-first-one-rank-only-one-value-for-all": {
+        "with idist.one_rank_first():": "before the others: for a download.",
+        "idist.broadcast(seed, src=0)": "idist.broadcast hands a value to all, but a number",
+        "os.path.exists": "for disks that the nodes do not share."},
+    "stop-all-ranks-together": {'idist.all_reduce(int(bad), "MAX")': "Reduce the decision, then act on it everywhere."},
+    "end-soon-when-one-rank-stalls": {
+        "no answer in 8 s": "When one rank stalls, the others wait for the timeout",
+        "timeout=timedelta(seconds=8)": "More nodes: nothing. Keep the timeout longer than the longest honest "
+                                        "wait, such as "
+                                        "one rank writing a checkpoint."},
+    "evaluate-exactly-on-uneven-data": {"range(rank, len(data), world)": "Give each rank its own stride of the data "
+                                                                         "instead, and reduce sum and count."},
+    "gather-ragged-results": {
+        "idist.all_gather(len(mine))": "For others gather the lengths, then use idist.all_gather_tensors_with_shapes,",
+        'idist.all_gather({"rows": mine})': "before, gather the tensor inside a list or a dict.",
+        "column [0.0, 1.0, 1.0]": "every rank receives all rows, so keep them small."},
+}
+
+
+@section("serial")
+@section("one-process")
+@section("several-processes-from-plain-python")
+@section("torchrun")
+@section("torchrun-on-several-hosts")
+@section("torchrun-with-the-c10d-rendezvous")
+@section("slurm")
+@section("mpirun")
+@section("notebook")
+@section("a-process-group-of-your-own")
+@section("loader-model-and-optimizer")
+@section("seeds-and-epochs")
+@section("one-rank-first-one-rank-only-one-value-for-all")
+@section("stop-all-ranks-together")
+@section("end-soon-when-one-rank-stalls")
+@section("evaluate-exactly-on-uneven-data")
+@section("gather-ragged-results")
+def shown_by_the_program(entry):
+    text = "\n".join(f.text for f in entry.entry.fences) + "if __name__"
+    for shown, said in SHOWN[entry.entry.anchor].items():
+        assert shown in text, f"{entry.entry.where}: «{said}», but the program and commands lack {shown}"
+        entry.says(said)
+    if "idist.Parallel" in text and "leave out nproc_per_node and start with torchrun" in entry.entry.text:
+        entry.says("leave out nproc_per_node and start with torchrun")
+    if "More nodes:" in entry.entry.text:
+        entry.says("More nodes:")
+    if "is raised" in entry.entry.text:
+        assert text.count("RANK=") >= 2  # the three names
+        entry.says("is raised.")
+
+
+@section("workflows")
+def contents(entry):
+    """The list of recipes holds every heading that a reader starts from; the introduction names what is in the page."""
+    page = read_page(PAGE)
+    linked = {link.target for link in page.links}
+    missing = [e.where for e in page.entries if e.level == 2 and f"#{e.anchor}" not in linked]
+    assert not missing, f"not in the contents: {missing}"
+    text = entry.entry.text
+    entry.says(text[text.index("Start: "):])
+    programs = [e for e in find_examples(PAGE) if e.name]
+    assert programs and all("nccl" not in e.fence.text for e in programs)
+    entry.says("Complete programs for ignite.distributed: copy the file, run the command, compare the output. They "
+               "run on "
+               "CPUs with the gloo backend; for GPUs put nccl in its place")
+    entry.says("In the output, … stands", "ranks print in any order.")
+    for name in ("train.py", "evaluate.py"):
+        assert Path(DISTRIBUTED, "assets", name).exists()
+    entry.says("For a whole training with checkpoints and a resume, copy train.py; for its exact evaluation, "
+               "evaluate.py.")

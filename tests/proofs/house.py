@@ -1,0 +1,268 @@
+"""Proofs of the pages about the bundle itself: README.md, CONTRIBUTING.md, SECURITY.md, CHANGELOG.md.
+
+What they say of commands, files, flags and targets is asked of the Makefile, the programs' --help and their source.
+"""
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import ignite
+import ignite.distributed as idist
+from support import BUNDLE, DISTRIBUTED, claims, examples, launchers, releases, world
+from support.claims import proves
+from support.pages import read_page
+from support.smoke import forked_smoke
+
+SMOKE = DISTRIBUTED / "scripts" / "distributed_smoke.py"
+CLIENTS = {  # where each looks for skills, by its own documentation
+    "Claude Code, all projects": "~/.claude/skills",
+    "Claude Code, one project": ".claude/skills",
+    "Codex": "~/.codex/skills",
+}
+LINKING = {"a", "and", "at", "each", "every", "for", "in", "is", "of", "one", "or", "that", "the", "to", "under",
+           "what", "which", "your"}
+
+
+def inside(path: str | Path) -> str:
+    """The path as a page writes it; it exists."""
+    path = BUNDLE / path
+    assert path.exists(), f"{path} does not exist"
+    return str(path.relative_to(BUNDLE))
+
+
+def recipe(target: str) -> str:
+    """The commands of a target of the Makefile and of the targets it needs."""
+    text = (BUNDLE / "Makefile").read_text().replace("$(VENV)", variable("VENV"))
+    found = re.search(rf"^{re.escape(target)}:(.*)\n((?:\t.*\n?)*)", text, re.M)
+    assert found, f"the Makefile has no target {target}"
+    needs = [n for n in found[1].split() if re.search(rf"^{re.escape(n)}:", text, re.M)]
+    return "".join(recipe(n) for n in needs) + found[2]
+
+
+def variable(name: str) -> str:
+    return re.search(rf"^{name} [:?]?= *(.*)$", (BUNDLE / "Makefile").read_text(), re.M)[1]
+
+
+@lru_cache(maxsize=None)
+def help_of(program: Path) -> str:
+    done = subprocess.run([sys.executable, str(program), "--help"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return re.sub(r"\s+", " ", done.stdout)
+
+
+def flag(program: Path, name: str) -> str:
+    assert re.search(rf"(?<![\w-]){name}(?![\w-])", help_of(program)), f"{program.name} --help does not list {name}"
+    return name
+
+
+@proves("README.md#pytorch-ignite-skill")
+def heart(entry):
+    urls = " ".join(importlib.metadata.metadata("pytorch-ignite").get_all("Project-URL") or [])
+    urls += str(importlib.metadata.metadata("pytorch-ignite"))
+    for link in read_page("README.md").links:
+        if link.text == "PyTorch-Ignite":
+            assert link.target in urls, f"README.md:{link.line}: the package does not name {link.target}"
+    entry.says(f"Its heart is {idist.__name__}.")
+
+
+@proves("README.md#install")
+def install(entry):
+    name = re.search(r"^name: (.*)$", read_page("SKILL.md").source, re.M)[1]
+    router = inside("SKILL.md")
+    entry.says("The repository root is the skill folder.")
+    entry.table([
+        ["client", "command"],
+        *([client, f"`git clone <url> {folder}/{name}`"] for client, folder in CLIENTS.items()),
+        ["others", f"clone it, and point the client's instructions at `{router}`"],
+    ])
+    entry.says("<url> is the address that you cloned from, or see this page at. To update, git pull in that folder.")
+
+
+@proves("README.md#is-this-machine-all-right")
+def machine(entry):
+    commands, venv = recipe("smoke"), variable("VENV")
+    assert "pip install" in commands and " torch pytorch-ignite" in commands and f"-m venv {venv}" in commands
+    assert "scripts/smoke.py" in commands
+    entry.says(
+        f"makes {venv}, installs torch and pytorch-ignite into it (about 1 GB, minutes), and starts real ranks "
+        f"that run "
+        f"every public helper of {idist.__name__} and compare with known values.",
+        f"(after make smoke, {venv}/bin/python is such a Python)",
+    )
+    shown = next(f for f in entry.entry.fences if f.language == "bash")
+    assert shown.text.strip() == "make smoke", f"README.md:{shown.line}: {shown.text}"
+    listed = set(forked_smoke("--list").out.split())
+    missing = [n for n in idist.__all__ if n in dir(idist) and n not in listed] if hasattr(idist, "__all__") else []
+    assert not missing and {"all_reduce", "barrier", "auto_model"} <= listed, missing
+    source = SMOKE.read_text()
+    block = re.search(r"# /// script\n(.*?)# ///", source, re.S)[1]
+    assert "torch" in block and "pytorch-ignite" in block
+    entry.says(
+        "Where both are installed already, one file is enough, also when it is copied to a cluster alone (after",
+        f"torchrun --nproc_per_node=2 {inside(SMOKE)} and srun python … check the world that the launcher made and "
+        f"print "
+        "one report.",
+        f"uv run works on the file too: it names what it needs. {flag(SMOKE, '--help')} explains the rest, "
+        f"{flag(SMOKE, '--format')} json is for programs.",
+    )
+
+
+@proves("README.md#what-is-where")
+def what_is_where(entry):
+    """A description fits its path: most of its words stand in the file, in the name, or in the names of the folder."""
+    rows = entry.entry.tables[0].rows[1:]
+    assert len(rows) >= 7, rows
+    for number, (shown, meaning) in enumerate(rows):
+        where = f"{entry.entry.page}:{entry.entry.tables[0].line + 2 + number}"
+        path = re.sub(r"\[(.*?)\].*|`(.*)`", lambda m: m[1] or m[2], shown)
+        assert (BUNDLE / path).exists(), f"{where}: {path} does not exist"
+        target = re.search(r"\((.*?)\)", shown)
+        text = (BUNDLE / target[1]).read_text() if target else (BUNDLE / "Makefile").read_text()
+        text = f"{path} {text} {DESCRIBED.get(path, '')}".lower()
+        words = {w for w in re.findall(r"[a-z]+", meaning.lower())} - LINKING
+        strange = sorted(w for w in words if w not in text and w.rstrip("s") not in text)
+        assert len(strange) * 3 <= len(words), f"{where}: «{meaning}» does not fit {path}: nothing there of {strange}"
+    entry.says("the tests that keep the pages true; nobody needs them to use the skill")
+
+
+DESCRIBED = {  # words that a path is known by beyond those of its file
+    "SKILL.md": "router page program question",
+    "tests/": "keep pages true nobody needs use skill",
+}
+
+
+@proves("README.md#test-it")
+def test_it(entry):
+    commands, venv = recipe("test"), variable("VENV")
+    pinned = re.search(r"-c (\S+) -r tests/requirements.txt", commands)[1]
+    assert "==" in (BUNDLE / pinned).read_text() and "-m pytest" in commands
+    shown = next(f for f in entry.entry.fences if f.language == "bash")
+    assert shown.text.strip() == "make test", f"README.md:{shown.line}: {shown.text}"
+    for tool in ("slurm", "mpirun", "two_hosts"):
+        assert launchers.missing(tool) is None or tool in launchers.missing(tool)
+    printed = forked_smoke(flag(SMOKE, "--env")).out
+    assert ignite.__version__ in printed
+    entry.says(
+        f"installs the test tools into {venv}, pinned by {pinned}, and runs everything; tests for launchers that the "
+        "machine lacks (SLURM, mpirun, network namespaces) are skipped and say so.",
+        f"{SMOKE.name} --env prints them",
+    )
+
+
+@proves("CONTRIBUTING.md#change-a-page")
+def change_a_page(entry):
+    assert claims.__name__ == "support.claims" and examples.__name__ == "support.examples"
+    where = [inside(Path(module.__file__)) for module in (claims, examples)]
+    assert callable(proves) and callable(claims.Claims.says)
+    entry.says(
+        f"a function under {inside('tests/proofs')}/ decorated with @{proves.__name__}(\"path/of/page.md#anchor\")",
+        f"builds the text from what it saw (entry.{claims.Claims.says.__name__}(f\"gives {{seen}} each\")). {where[0]} "
+        "explains the forms.",
+        "Every number and code span of a reference page, and of a gotcha, must be said by a proof:",
+    )
+    assert examples.NAME.fullmatch("# hello.py") and "console" in examples.CHECKED
+    entry.says("starts with its name as a comment (# hello.py) and is run by a command in a console fence under "
+               "the same "
+               f"heading, with the output it must give. {where[1]} has the rules.")
+    probe = inside("tests/probes/collectives.py")
+    assert "__main__" in (BUNDLE / probe).read_text()
+    entry.says(f"A table of behaviour is printed by a probe (python {probe}) and compared cell by cell.",
+               f"What cannot be run here says {claims.NOT_VERIFIED} on the spot and names its source; "
+               "the tests count these.")
+    assert "pytest" in recipe("test")
+    assert "ruff" in recipe("lint") and "make lint" in Path(BUNDLE, "Makefile").read_text() or "ruff" in recipe("test")
+    entry.says("make test lints the code (make lint), names the page and line of whatever is no longer true, and "
+               "prints "
+               f"at its end what it inspected. While you write, {variable('VENV')}/bin/python -m pytest "
+               f"{inside('tests/test_claims.py')} "
+               "-k PAGE -q is quicker.")
+
+
+@proves("CONTRIBUTING.md#add-something")
+def add_something(entry):
+    proofs = inside("tests/proofs/distributed")
+    assert list(BUNDLE.glob(f"{proofs}/troubleshooting_*.py")) and "@check" in SMOKE.read_text()
+    room = inside(DISTRIBUTED)
+    matrix = next(line for line in Path(releases.__file__).read_text().splitlines() if "matrix.txt" in line)
+    assert "tests" in matrix, matrix
+    entry.says(
+        f"a gotcha a bold-led item in {inside(room + '/SKILL.md')}, its proof in {inside(proofs + '/gotchas.py')}",
+        f"a symptom an entry in {inside(room + '/references/troubleshooting.md')}, its reproducer beside the others in "
+        f"{proofs}/",
+        f"a check of the smoke one function with @check in {inside(SMOKE)}",
+        f"an Ignite release a line in {inside('tests/matrix.txt')}",
+    )
+
+
+@proves("CONTRIBUTING.md#tests")
+def about_tests(entry):
+    entry.says(f"Ranks are forks of the test process, because importing torch costs seconds "
+               f"({inside(world.__file__)});")
+    entry.says(f"real launchers are started only where they are the point ({inside(launchers.__file__)}).")
+    assert "test_version_matrix" in recipe("matrix") and "bench_smoke" in recipe("bench")
+    entry.says("make matrix runs what depends on the release over all of them, "
+               "make bench prints what the smoke costs, as ratios.")
+
+
+def starts_processes(program: Path) -> bool:
+    """Whether the source calls something that starts a process."""
+    names = {ast.unparse(n.func) for n in ast.walk(ast.parse(program.read_text())) if isinstance(n, ast.Call)}
+    return bool(names & {"subprocess.Popen", "subprocess.run", "os.fork", "idist.Parallel", "idist.spawn", "torchrun"})
+
+
+@proves("SECURITY.md#security")
+def rights(entry):
+    """What a program starts, writes and connects to, against its options and its source."""
+    train, evaluate, every = (BUNDLE / p for p in (DISTRIBUTED / "assets/train.py", DISTRIBUTED / "assets/evaluate.py",
+                                                   BUNDLE / "scripts/smoke.py"))
+    source = SMOKE.read_text()
+    assert "/proc" in source and '"scontrol"' in source and ("TemporaryDirectory" in source or "mkdtemp" in source)
+    assert all(map(starts_processes, (SMOKE, train, every)))
+    launches = "the folders given to it torchrun, with {} the other ranks"
+    entry.says(
+        f"{SMOKE.name} the environment, /proc the file given to {flag(SMOKE, '--output')}; a temporary folder, "
+        f"removed at "
+        "the end its ranks; scontrol in a SLURM step loopback; in a launched world, the other ranks",
+        f"{inside(every)} – – the smoke scripts –",
+        f"assets/{train.name} its data folder, checkpoints {launches.format(flag(train, '--nproc-per-node'))}",
+        f"assets/{evaluate.name} its data folder, a checkpoint {launches.format(flag(evaluate, '--nproc-per-node'))}",
+    )
+
+
+@proves("CHANGELOG.md#010")
+def first_release(entry):
+    version = re.search(r'^version = "(.*)"$', (BUNDLE / "pyproject.toml").read_text(), re.M)[1]
+    headings = [e for e in read_page("CHANGELOG.md").entries if e.level == 2]
+    assert headings[0].heading == version, f"{headings[0].where}: pyproject.toml says {version}"
+    entry.says(
+        f"The router, the distributed sub-skill (gotchas, API reference, workflows, troubleshooting), "
+        f"{inside('references/versions.md')}.",
+        f"{SMOKE.name}: a check for every public helper of {idist.__name__}, serial, in one process and in "
+        f"several, or in "
+        "the world that torchrun or srun made.",
+        "assets/train.py and assets/evaluate.py: one training and one evaluation that run unchanged under every "
+        "launcher.",
+    )
+    for path in ("assets/train.py", "assets/evaluate.py"):
+        assert (DISTRIBUTED / path).exists()
+
+
+@proves("SKILL.md#is-this-machine-all-right")
+def what_then(entry):
+    """What the table of exit codes sends its reader to; that the report holds it is tested in test_smoke_*.py."""
+    assert forked_smoke("--no-such-flag").code == 2
+    entry.says(
+        f"2 usage {flag(SMOKE, '--help')}",
+        "the fault is in the script: gotchas",
+        "a check failed read its hint in the report",
+        "install it, or name another backend",
+        "the deadline passed the report names the rank and where it stood",
+        "starts real ranks here and checks every helper against a known value. To check a cluster copy that one "
+        "file there",
+    )

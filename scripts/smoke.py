@@ -4,6 +4,7 @@
 A smoke script is sub-skills/NAME/scripts/NAME_smoke.py; each is found, none is listed here. Standard library only.
 Exit code: the largest of theirs (0: all passed); 2 for a usage error, or where no smoke script is found.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -27,13 +28,23 @@ def run(script: Path, timeout: float) -> dict:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout + 30)
         return json.loads(done.stdout)
     except (subprocess.TimeoutExpired, json.JSONDecodeError) as e:
-        return {"tool": script.name, "status": "error", "exit_code": 5, "runs": [], "summary": {}, "error": str(e)[:500]}
+        return {
+            "tool": script.name,
+            "status": "error",
+            "exit_code": 5,
+            "runs": [],
+            "summary": {},
+            "error": str(e)[:500],
+        }
 
 
 def main() -> int:
     smokes = find_smokes()
-    parser = argparse.ArgumentParser(description="Runs the smoke script of every sub-skill, one report.", epilog=(
-        "exit codes: 0 all passed, 2 usage, otherwise the largest code of the smoke scripts"), allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description="Runs the smoke script of every sub-skill, one report.",
+        epilog=("exit codes: 0 all passed, 2 usage, otherwise the largest code of the smoke scripts"),
+        allow_abbrev=False,
+    )
     parser.add_argument("names", nargs="*", metavar="SUB-SKILL", help=f"default: all ({', '.join(smokes)})")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the report (default text)")
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="for each of them (default 120)")
@@ -44,8 +55,18 @@ def main() -> int:
     reports = {name: run(smokes[name], args.timeout) for name in args.names or smokes}
     code = max(r["exit_code"] for r in reports.values())
     if args.format == "json":
-        print(json.dumps({"schema": "pytorch-ignite-smoke/1", "tool": "smoke.py", "status": "pass" if code == 0 else "fail",
-                          "exit_code": code, "reports": reports}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "schema": "pytorch-ignite-smoke/1",
+                    "tool": "smoke.py",
+                    "status": "pass" if code == 0 else "fail",
+                    "exit_code": code,
+                    "reports": reports,
+                },
+                indent=1,
+            )
+        )
         return code
     for name, report in reports.items():
         print(f"{name}: {report['status']} (exit code {report['exit_code']}, {report.get('seconds', 0):.1f} s)")
@@ -57,8 +78,10 @@ def main() -> int:
             if line:
                 print(f"  {line}")
     if code:
-        print("run the script itself for what was expected and seen: " + ", ".join(
-            str(smokes[n].relative_to(ROOT)) for n, r in reports.items() if r["exit_code"]))
+        print(
+            "run the script itself for what was expected and seen: "
+            + ", ".join(str(smokes[n].relative_to(ROOT)) for n, r in reports.items() if r["exit_code"])
+        )
     return code
 
 

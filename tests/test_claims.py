@@ -3,7 +3,6 @@ word stands in a sentence that a proof says."""
 import re
 
 import pytest
-
 from support.claims import COUNTS, claims_at, load_proofs
 from support.pages import page_paths, read_page
 

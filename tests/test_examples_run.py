@@ -3,7 +3,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
 from support.claims import COUNTS
 from support.examples import Skipped, differs, faults, find_examples, incomplete, run_example
 from support.pages import page_paths, read_page

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from support import BUNDLE
 from support.claims import COUNTS
 from support.pages import page_paths, read_page
@@ -135,6 +134,10 @@ def anchors_of(node: ast.expr, tree: ast.Module, values: dict[str, ast.expr], sc
         return listed - keys
     if isinstance(node, ast.Subscript) and isinstance(values.get(node.value.id), ast.Dict):
         return {v.value for v in values[node.value.id].values}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":  # d.get(x, x)
+        mapped = values[node.func.value.id]
+        others = anchors_of(node.args[1], tree, values, script) - {k.value for k in mapped.keys}
+        return others | {v.value for v in mapped.values}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "lower":
         return {a.lower() for a in anchors_of(node.func.value, tree, values, script)}
     if isinstance(node, ast.Name):

@@ -11,17 +11,23 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from torch.distributed.run import get_args_parser
-
 from support import BUNDLE
 from support.claims import COUNTS
 from support.names import ALIASES, lookup
 from support.pages import page_paths, read_page
 from support.releases import Unavailable, release_path, releases
+from torch.distributed.run import get_args_parser
 
 PAGES = page_paths()
+
+
+def takes_options(source: str) -> bool:
+    """Whether the file is a program with a command line of its own, or of the module that it builds on."""
+    return "__main__" in source and any(word in source for word in ("ArgumentParser", "options(", "smoke_runner"))
+
+
 PROGRAMS = {p.name: p for pattern in ("sub-skills/*/scripts/*.py", "sub-skills/*/assets/*.py", "scripts/*.py")
-            for p in sorted(BUNDLE.glob(pattern))}
+            for p in sorted(BUNDLE.glob(pattern)) if takes_options(p.read_text())}
 DOTTED = re.compile(r"(?<![\w./-])(?:ignite|idist|torch)(?:\.[A-Za-z_]\w*)+(?![\w/])")
 HISTORY = {Path("references/versions.md"), Path("references/legacy-contrib.md")}  # speak of names that are gone
 FLAG = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from skills_ref.parser import parse_frontmatter
-
 import ignite.distributed as idist
+import pytest
 from ignite.distributed import auto, launcher, utils
 from ignite.distributed.comp_models import native
+from skills_ref.parser import parse_frontmatter
 from support import BUNDLE, DISTRIBUTED
 from support.claims import COUNTS
 from support.pages import NOT_PAGES, read_page

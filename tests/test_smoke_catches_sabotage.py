@@ -1,14 +1,14 @@
-"""Promise: whichever public helper of ignite.distributed is broken, and however, the smoke fails in the check of its name.
+"""Promise: whichever public helper of ignite.distributed is broken, and however, the smoke fails in its check.
 
 Broken means: a wrong value everywhere or on one rank, nothing done, an exception everywhere or on one rank, a freeze on
 one rank. Most cases fork this process, whose imports are paid; some go through an import hook and new interpreters.
 The first way of each helper meets the default run; the others, to save time, the check alone and what it relies on.
 `make sabotage` gives every way the default run.
 """
+
 import os
 
 import pytest
-
 from support.claims import COUNTS
 from support.sabotage import hook_folder, modes_of, public_names, sabotage, sabotage_subtly, subtle_faults
 from support.smoke import Result, forked_smokes, fresh_smoke, plain_environment

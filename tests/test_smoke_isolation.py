@@ -1,4 +1,5 @@
 """Promise: the smoke disturbs nothing and nothing disturbs it; it never hangs and leaves nothing behind."""
+
 import os
 import signal
 import socket
@@ -9,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from support.sabotage import hook_folder, sabotage
 from support.smoke import SCRIPT, ForkedSmoke, forked_smoke, forked_smokes, fresh_smoke, plain_environment, smoke_module
 
@@ -47,20 +47,44 @@ def test_passes_with_the_default_ports_taken():
     assert forked_smoke("--format", "json").code == 0
 
 
-@pytest.mark.parametrize("variables, codes, word", [
-    ({"RANK": "0"}, (2, 4), "RANK"),
-    ({"WORLD_SIZE": "4"}, (2, 4), "WORLD_SIZE"),
-    ({"LOCAL_RANK": "0"}, (2, 4), "LOCAL_RANK"),
-    ({"RANK": "0", "WORLD_SIZE": "2"}, (2, 4), "LOCAL_RANK"),
-    ({"RANK": "7", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=7"),
-    ({"RANK": "zero", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=zero"),
-    ({"SLURM_JOB_ID": "77"}, (2, 4), "SLURM_JOB_ID=77"),
-    ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4",
-      "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}, (2, 4), "SLURM_JOB_ID=77"),
-    ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0",
-      "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}, (2, 4), "SLURM_JOB_ID=77"),
-    ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (2, 4), "mpirun"),
-])
+@pytest.mark.parametrize(
+    "variables, codes, word",
+    [
+        ({"RANK": "0"}, (2, 4), "RANK"),
+        ({"WORLD_SIZE": "4"}, (2, 4), "WORLD_SIZE"),
+        ({"LOCAL_RANK": "0"}, (2, 4), "LOCAL_RANK"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, (2, 4), "LOCAL_RANK"),
+        ({"RANK": "7", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=7"),
+        ({"RANK": "zero", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, (2, 4), "RANK=zero"),
+        ({"SLURM_JOB_ID": "77"}, (2, 4), "SLURM_JOB_ID=77"),
+        (
+            {
+                "SLURM_JOB_ID": "77",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+                "SLURM_NTASKS": "4",
+                "SLURM_JOB_NODELIST": "n[1-2]",
+                "SLURM_JOB_NUM_NODES": "2",
+            },
+            (2, 4),
+            "SLURM_JOB_ID=77",
+        ),
+        (
+            {
+                "SLURM_JOB_ID": "77",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_ID": "0",
+                "SLURM_JOB_NODELIST": "n[1-2]",
+                "SLURM_JOB_NUM_NODES": "2",
+            },
+            (2, 4),
+            "SLURM_JOB_ID=77",
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (2, 4), "mpirun"),
+    ],
+)
 def test_left_over_variables_are_named_at_once(variables, codes, word):
     result = forked_smoke(env=variables)
     assert result.code in codes and result.seconds < 20
@@ -87,7 +111,7 @@ def test_a_taken_rendezvous_port_is_named_with_its_holder():
         env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         result = forked_smoke("--timeout", "20", "--format", "json", env=env)
     assert result.code == 4
-    finding, = result.report["diagnosis"]
+    (finding,) = result.report["diagnosis"]
     assert finding["id"] == "port-taken" and f"pid {os.getpid()}" in " ".join(finding["evidence"]), finding
 
 
@@ -138,8 +162,9 @@ def test_a_frozen_helper_ends_with_5_its_stack_and_no_process_left(tmp_path):
     mark = f"SMOKE_TEST_MARK={os.getpid()}.{time.monotonic_ns()}"
     hook = hook_folder(tmp_path / "hook", "broadcast", "freezes-on-one-rank")
     name, _, value = mark.partition("=")
-    result = fresh_smoke("gloo", "--timeout", "30", "--format", "json",
-                         env=plain_environment(PYTHONPATH=str(hook), **{name: value}))
+    result = fresh_smoke(
+        "gloo", "--timeout", "30", "--format", "json", env=plain_environment(PYTHONPATH=str(hook), **{name: value})
+    )
     assert result.code == 5 and result.seconds < 30 + 5 + 5, result.out + result.err
     check = next(c for r in result.report["runs"] for c in r["checks"] if c["status"] == "timeout")
     assert check["id"] == "broadcast" and any("sabotage.py" in f for f in check["stacks"][str(check["ranks"][0])])
@@ -149,8 +174,7 @@ def test_a_frozen_helper_ends_with_5_its_stack_and_no_process_left(tmp_path):
 @linux_only
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_rank_outlives_a_killed_supervisor(how):
-    smoke = ForkedSmoke(["gloo", "--timeout", "60"],
-                        prepare=lambda: sabotage("barrier", "freezes-on-one-rank"))
+    smoke = ForkedSmoke(["gloo", "--timeout", "60"], prepare=lambda: sabotage("barrier", "freezes-on-one-rank"))
     ranks = []
     while len(ranks) < 3:  # one of the first run, two of the second
         ranks = smoke_module().children_of(smoke.pid)
@@ -170,7 +194,9 @@ def test_a_rank_that_dies_is_named_and_the_other_is_a_victim(how, word):
         import ignite.distributed as idist
 
         original = idist.all_gather
-        idist.all_gather = lambda *a, **k: os.kill(os.getpid(), how) if os.environ.get("RANK") == "1" else original(*a, **k)
+        idist.all_gather = lambda *a, **k: (
+            os.kill(os.getpid(), how) if os.environ.get("RANK") == "1" else original(*a, **k)
+        )
 
     result = forked_smoke("gloo", "--format", "json", prepare=prepare)
     assert result.code == 1
@@ -182,8 +208,9 @@ def test_a_rank_that_dies_is_named_and_the_other_is_a_victim(how, word):
 def test_a_closed_output_pipe_is_no_traceback():
     reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
     reader.wait()
-    process = subprocess.run([sys.executable, str(SCRIPT), "--list"], stdout=reader.stdin, stderr=subprocess.PIPE,
-                             text=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT), "--list"], stdout=reader.stdin, stderr=subprocess.PIPE, text=True, timeout=60
+    )
     assert "Traceback" not in process.stderr
 
 
@@ -197,8 +224,9 @@ def test_a_deadline_before_the_first_check_is_said():
 def test_a_signal_while_ranks_are_started_is_not_lost(how, tmp_path):
     """An exception from a handler is dropped inside os.fork."""
     for _ in range(4):
-        smoke = ForkedSmoke(["gloo", "--nproc", "8", "--format", "json"],
-                            prepare=lambda: setattr(tempfile, "tempdir", str(tmp_path)))
+        smoke = ForkedSmoke(
+            ["gloo", "--nproc", "8", "--format", "json"], prepare=lambda: setattr(tempfile, "tempdir", str(tmp_path))
+        )
         while not smoke_module().children_of(smoke.pid):
             assert not smoke.done()
         os.kill(smoke.pid, how)
@@ -252,28 +280,43 @@ def test_text_that_no_encoding_holds_is_reported(form):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_are_no_failure(closed):
-    code = subprocess.run(["sh", "-c", f"exec {sys.executable} {SCRIPT} serial --only hostname {closed}"], timeout=90).returncode
+    code = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} {SCRIPT} serial --only hostname {closed}"], timeout=90
+    ).returncode
     assert code == 0
 
 
 @linux_only
 def test_a_full_output_is_said_and_not_taken_for_usage():
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, str(SCRIPT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
         assert "Traceback" not in done.stderr or done.returncode != 0
-        done = subprocess.run([sys.executable, str(SCRIPT), "serial", "--only", "hostname"], stdout=full,
-                              stderr=subprocess.PIPE, text=True, timeout=90)
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), "serial", "--only", "hostname"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=90,
+        )
     assert done.returncode == 1 and "the report cannot be written" in done.stderr
 
 
-@pytest.mark.parametrize("variables, word", [
-    ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "abc"}, "MASTER_PORT=abc"),
-    ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999"),
-    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""}, "OMPI_COMM_WORLD_SIZE="),
-    ({"GLOO_SOCKET_IFNAME": "nope0"}, "GLOO_SOCKET_IFNAME=nope0"),
-    ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "no.such.host.invalid"}, "MASTER_ADDR=no.such"),
-    ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "192.0.2.77"}, "MASTER_ADDR=192.0.2.77"),
-])
+@pytest.mark.parametrize(
+    "variables, word",
+    [
+        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "abc"}, "MASTER_PORT=abc"),
+        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""}, "OMPI_COMM_WORLD_SIZE="),
+        ({"GLOO_SOCKET_IFNAME": "nope0"}, "GLOO_SOCKET_IFNAME=nope0"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "no.such.host.invalid"},
+            "MASTER_ADDR=no.such",
+        ),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "192.0.2.77"}, "MASTER_ADDR=192.0.2.77"),
+    ],
+)
 def test_what_can_be_known_in_a_second_is_said_by_name(variables, word):
     result = forked_smoke("--format", "json", env=variables)
     assert result.code in (2, 4) and result.seconds < 25
@@ -284,10 +327,19 @@ def test_what_can_be_known_in_a_second_is_said_by_name(variables, word):
 def test_a_low_limit_of_open_files_is_said():
     import resource
 
-    result = forked_smoke("gloo", "--nproc", "64", "--format", "json",
-                          prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)))
+    result = forked_smoke(
+        "gloo",
+        "--nproc",
+        "64",
+        "--format",
+        "json",
+        prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)),
+    )
     assert (result.code, result.report["diagnosis"][0]["id"]) == (4, "open-files")
 
 
 def test_a_parent_that_ignores_its_children_is_no_failure():
-    assert forked_smoke("gloo", "--only", "hostname", prepare=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)).code == 0
+    assert (
+        forked_smoke("gloo", "--only", "hostname", prepare=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)).code
+        == 0
+    )

@@ -1,6 +1,7 @@
 """Promise: under every launcher that the machine has, the smoke joins the world that was made and prints one report;
 where that world cannot come up, the report names the cause, the rank and host concerned, and the command that mends it.
 """
+
 import json
 import os
 import signal
@@ -8,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from support import launchers
 from support.smoke import SCRIPT, smoke_module
 
@@ -25,7 +25,7 @@ def report_of(finished) -> dict:
 
 
 def not_passed(report) -> dict:
-    run, = report["runs"]
+    (run,) = report["runs"]
     return {c["id"]: c["status"] for c in run["checks"] if c["status"] != "pass"}
 
 
@@ -41,7 +41,9 @@ def test_srun_on_two_nodes_and_what_ignite_gets_wrong_with_uneven_ones():
         assert not_passed(report) == {"set_local_rank": "skip"}  # get_node_rank and its like passed on all four ranks
         uneven = launchers.run(["srun", "-N2", "-n4", "-m", "plane=3", *smoke], env=env, timeout=LIMIT)
         bad = {c["id"]: c["ranks"] for c in report_of(uneven)["runs"][0]["checks"] if c["status"] == "fail"}
-        assert uneven.returncode != 0 and bad == {"get_nproc_per_node": [3], "get_nnodes": [0, 1, 2, 3]}, uneven.report()
+        assert uneven.returncode != 0 and bad == {"get_nproc_per_node": [3], "get_nnodes": [0, 1, 2, 3]}, (
+            uneven.report()
+        )
 
 
 @needs("slurm")
@@ -50,8 +52,11 @@ def test_a_batch_script_without_srun_is_told_to_use_srun(tmp_path):
         env = {**launchers.clean_environment(), **cluster.env}
         script = tmp_path / "job.sh"
         script.write_text(f"#!/bin/sh\nexec {launchers.PYTHON} {SCRIPT} --format json\n")
-        done = launchers.run(["sbatch", "--wait", "-n1", "-o", str(tmp_path / "out"), "-e", str(tmp_path / "err"),
-                              str(script)], env=env, timeout=LIMIT)
+        done = launchers.run(
+            ["sbatch", "--wait", "-n1", "-o", str(tmp_path / "out"), "-e", str(tmp_path / "err"), str(script)],
+            env=env,
+            timeout=LIMIT,
+        )
     report = json.loads((tmp_path / "out").read_text())
     assert report["exit_code"] == 4 and report["diagnosis"][0]["id"] == "stale-slurm", done.report()
     assert report["diagnosis"][0]["fix"].startswith("start with srun")
@@ -66,8 +71,15 @@ def test_mpirun_with_the_environment_mapped_passes_and_without_it_is_named():
 
 def two_torchruns(hosts, *options, rendezvous=()):
     port = launchers.free_port()
-    return [hosts.argv(i, launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", *options, nodes=2, node_rank=i,
-                                                  master=hosts.address(0), port=port)) for i in (0, 1)]
+    return [
+        hosts.argv(
+            i,
+            launchers.torchrun_argv(
+                2, str(SCRIPT), "--format", "json", *options, nodes=2, node_rank=i, master=hosts.address(0), port=port
+            ),
+        )
+        for i in (0, 1)
+    ]
 
 
 @needs("two_hosts")
@@ -86,10 +98,12 @@ def test_host_names_that_resolve_to_loopback_are_named_with_the_interface_to_use
         first, _ = launchers.run_together(two_torchruns(hosts, "--timeout", "60"), timeout=LIMIT)
         cards = [hosts.interface(0), hosts.interface(1)]
     report = report_of(first)
-    finding, = report["diagnosis"]
+    (finding,) = report["diagnosis"]
     assert (finding["id"], report["exit_code"]) == ("loopback-name", 4), first.report()
-    assert finding["fix"] == (f"on the host of rank 0, 1: export GLOO_SOCKET_IFNAME={cards[0]}; "
-                              f"on the host of rank 2, 3: export GLOO_SOCKET_IFNAME={cards[1]}")
+    assert finding["fix"] == (
+        f"on the host of rank 0, 1: export GLOO_SOCKET_IFNAME={cards[0]}; "
+        f"on the host of rank 2, 3: export GLOO_SOCKET_IFNAME={cards[1]}"
+    )
     assert finding["see"].endswith("#gloo-connectfullmesh-failed-with-")
 
 
@@ -113,24 +127,30 @@ def test_a_rank_that_is_stopped_or_killed_under_torchrun_is_named(how, word, tmp
         "        if pid:\n"
         f"            kill(pid, {int(how)})\n"
         "        return pid\n"
-        "    os.fork = hurt\n")
+        "    os.fork = hurt\n"
+    )
     env = {**launchers.clean_environment(), "PYTHONPATH": str(hook)}
     start = time.monotonic()
-    done = launchers.run(launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "25"), env=env, timeout=90)
+    done = launchers.run(
+        launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "25"), env=env, timeout=90
+    )
     report = report_of(done)
     assert done.returncode != 0 and report["exit_code"] in (1, 4, 5) and time.monotonic() - start < 60
-    finding, = report["diagnosis"]
+    (finding,) = report["diagnosis"]
     assert f"rank 1 on {os.uname().nodename} {word}" in finding["text"], finding
 
 
 def test_ranks_with_different_releases_are_named(tmp_path):
     """Rank 1 finds a sitecustomize that gives Ignite another version."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import os\nif os.environ.get('RANK') == '1':\n    import ignite\n    ignite.__version__ = '0.4.13'\n")
+        "import os\nif os.environ.get('RANK') == '1':\n    import ignite\n    ignite.__version__ = '0.4.13'\n"
+    )
     env = {**launchers.clean_environment(), "PYTHONPATH": str(tmp_path)}
-    done = launchers.run(launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "40"), env=env, timeout=90)
+    done = launchers.run(
+        launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "40"), env=env, timeout=90
+    )
     report = report_of(done)
-    finding, = report["diagnosis"]
+    (finding,) = report["diagnosis"]
     assert (report["exit_code"], finding["id"]) == (4, "version-mismatch"), finding
     assert "ignite 0.4.13: rank 1" in " ".join(finding["evidence"])
 

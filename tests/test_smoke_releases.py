@@ -1,9 +1,9 @@
 """Promise: the smoke works with every release that the pages name; a helper that is not there yet is a skip that says
 which release brought it."""
+
 import os
 
 import pytest
-
 from support import releases
 from support.smoke import fresh_smoke, plain_environment
 

@@ -1,10 +1,10 @@
 """Promise: distributed_smoke.py keeps its contract: what runs, what is reported, which exit code, in which form."""
+
 import json
 import re
 import sys
 
 import pytest
-
 from support import DISTRIBUTED
 from support.names import lookup
 from support.pages import read_page
@@ -73,12 +73,15 @@ def test_text_report_is_short_and_says_the_verdict():
     assert result.out.startswith("PASS  exit code 0") and len(result.out) < 10_000
 
 
-@pytest.mark.parametrize("argv, runs", [
-    (["gloo"], [("gloo", 1), ("gloo", 2)]),
-    (["gloo", "--nproc", "1"], [("gloo", 1)]),
-    (["serial", "--nproc", "3"], [("serial", 1)]),
-    (["gloo", "--nproc", "3"], [("gloo", 1), ("gloo", 3)]),
-])
+@pytest.mark.parametrize(
+    "argv, runs",
+    [
+        (["gloo"], [("gloo", 1), ("gloo", 2)]),
+        (["gloo", "--nproc", "1"], [("gloo", 1)]),
+        (["serial", "--nproc", "3"], [("serial", 1)]),
+        (["gloo", "--nproc", "3"], [("gloo", 1), ("gloo", 3)]),
+    ],
+)
 def test_targets_and_nproc_choose_the_runs(argv, runs):
     report = forked_smoke(*argv, "--format", "json").report
     assert [(r["target"], r["world_size"]) for r in report["runs"]] == runs and report["status"] == "pass"
@@ -90,7 +93,9 @@ def test_sixteen_ranks_pass():
 
 
 def test_only_runs_the_check_and_what_it_relies_on():
-    ids = [c["id"] for c in forked_smoke("gloo", "--only", "all_reduce", "--format", "json").report["runs"][1]["checks"]]
+    ids = [
+        c["id"] for c in forked_smoke("gloo", "--only", "all_reduce", "--format", "json").report["runs"][1]["checks"]
+    ]
     assert ids == ["process_group", "sync", "initialize", "all_reduce", "finalize", "teardown"]
 
 
@@ -104,10 +109,21 @@ def test_spawned_ranks_pass_like_forked_ones():
     assert result.code == 0 and result.report["runs"][1]["launcher"] == "spawn", result.out + result.err
 
 
-@pytest.mark.parametrize("argv", [
-    ["no-such-target"], ["--only", "no_such_check"], ["--only", ""], ["--nproc", "0"], ["--nproc", "many"],
-    ["--timeout", "0"], ["--timeout", "-1"], ["--format", "xml"], ["--no-such-flag"], ["--output", "/no/such/folder/x"],
-])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["no-such-target"],
+        ["--only", "no_such_check"],
+        ["--only", ""],
+        ["--nproc", "0"],
+        ["--nproc", "many"],
+        ["--timeout", "0"],
+        ["--timeout", "-1"],
+        ["--format", "xml"],
+        ["--no-such-flag"],
+        ["--output", "/no/such/folder/x"],
+    ],
+)
 def test_usage_errors_end_with_2_and_one_line(argv):
     result = forked_smoke(*(argv if argv[0] != "--output" else ["serial", *argv]))
     assert result.code == 2
@@ -127,7 +143,10 @@ def test_a_backend_that_is_missing_ends_with_3_and_says_why(target):
 @pytest.mark.parametrize("module, package", [("torch", "torch"), ("ignite", "pytorch-ignite")])
 def test_a_missing_dependency_ends_with_3_and_one_line_that_says_what_to_install(module, package, tmp_path):
     (tmp_path / f"{module}.py").write_text("raise ImportError('not here')")
-    env, says = plain_environment(PYTHONPATH=str(tmp_path)), f"{module} cannot be imported (not here): pip install {package}"
+    env, says = (
+        plain_environment(PYTHONPATH=str(tmp_path)),
+        f"{module} cannot be imported (not here): pip install {package}",
+    )
     result = fresh_smoke("--format", "json", env=env)
     assert result.code == 3
     assert result.err.strip().splitlines() == [f"distributed_smoke.py: {says}"]
@@ -149,8 +168,14 @@ def test_help_shows_purpose_every_exit_code_and_three_examples():
 def test_env_shows_the_machine_and_runs_no_check():
     result = forked_smoke("--env", env={"GLOO_SOCKET_IFNAME": "some0"})
     assert result.code == 0
-    for word in ("python:", "backend gloo: available", "backend nccl: not available", "GLOO_SOCKET_IFNAME=some0",
-                 "host_resolves_to:", "would_meet_at: 127.0.0.1"):
+    for word in (
+        "python:",
+        "backend gloo: available",
+        "backend nccl: not available",
+        "GLOO_SOCKET_IFNAME=some0",
+        "host_resolves_to:",
+        "would_meet_at: 127.0.0.1",
+    ):
         assert word in result.out
     assert forked_smoke("--env", "--format", "json").report["runs"] == []
 
@@ -159,7 +184,7 @@ def test_torchrun_gets_one_report_as_valid_json():
     prefix = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
     result = fresh_smoke("--format", "json", prefix=prefix)
     assert result.code == 0, result.out + result.err
-    run, = result.report["runs"]
+    (run,) = result.report["runs"]
     assert (run["launcher"], run["world_size"], run["target"]) == ("torchrun", 2, "gloo")
     assert [c for c in run["checks"] if c["status"] not in ("pass", "skip")] == []
 

@@ -16,9 +16,8 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import ignite
+import pytest
 from support import BUNDLE
 from support.claims import COUNTS, NOT_VERIFIED, PROOFS, load_proofs
 from support.pages import Page, _parse, read_page

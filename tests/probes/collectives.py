@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import torch

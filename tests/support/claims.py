@@ -20,12 +20,11 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable
 
-from . import BUNDLE
 from .names import resolves
-from .pages import Entry, find_entry, page_paths, read_page
+from .pages import Entry, find_entry
 
 PROOFS: dict[str, list[Callable]] = {}
 COUNTS: Counter = Counter()  # what was inspected; printed at the end of the run
@@ -84,7 +83,7 @@ class Claims:
         """The heading, with … standing for anything, is found in the message; white space is folded in both."""
         pattern = ".*?".join(re.escape(p) for p in _plain(self.entry.heading).split("…"))
         assert re.search(pattern, _plain(message), re.S), (
-            f"{self.entry.where}: the heading\n    {self.entry.heading}\nis not in what the library said:\n    {message}"
+            f"{self.entry.where}: the heading\n    {self.entry.heading}\nis not what the library said:\n    {message}"
         )
         COUNTS["headings compared with a run"] += 1
 
@@ -104,7 +103,7 @@ class Claims:
         table = self.entry.tables[number]
         for i, (found, wanted) in enumerate(zip(table.rows, rows)):
             assert found == wanted, (
-                f"{self.entry.page}:{table.line + i + (i > 0)}: the row reads\n    {found}\nbut a run gives\n    {wanted}"
+                f"{self.entry.page}:{table.line + i + (i > 0)}: the row is\n    {found}\nbut a run gives\n    {wanted}"
             )
         assert len(table.rows) == len(rows), (
             f"{self.entry.page}:{table.line}: {len(table.rows)} rows, but a run gives {len(rows)}"
@@ -127,7 +126,7 @@ class Claims:
 
     def not_verified(self, text: str, source: str) -> None:
         """The text stands in the entry, which also says `not verified here`; `source` says what it rests on."""
-        assert NOT_VERIFIED in self.entry.text, f"{self.entry.where}: cannot be run here, so it must say '{NOT_VERIFIED}'"
+        assert NOT_VERIFIED in self.entry.text, f"{self.entry.where}: cannot be run here: it must say '{NOT_VERIFIED}'"
         assert source, "name the source"
         wanted = _plain(text)
         found = [m.span() for m in re.finditer(re.escape(wanted), self.entry.text)]

@@ -43,7 +43,7 @@ def _bare(name: str):
 
 
 def _walk(owner, parts: list[str]):
-    for i, part in enumerate(parts):
+    for part in parts:
         if not hasattr(owner, part):
             try:
                 owner = importlib.import_module(f"{owner.__name__}.{part}")

@@ -3,6 +3,7 @@
 Used in a process that has imported ignite (the ranks it forks inherit the damage), and by `hook_folder`, which does the
 same in every new interpreter that has the folder on PYTHONPATH.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -155,7 +156,9 @@ def _subtle():
         return lambda t, op="SUM", group=None: original(t, "SUM" if torch.is_tensor(t) else op, group)
 
     def only_on_last(original):
-        return lambda *a, **k: None if dist.is_initialized() and dist.get_rank() == dist.get_world_size() - 1 else original()
+        return lambda *a, **k: (
+            None if dist.is_initialized() and dist.get_rank() == dist.get_world_size() - 1 else original()
+        )
 
     def swallow(original):
         def run(backend, fn, args, *more, **kwargs):
@@ -205,25 +208,38 @@ def _subtle():
         "strings cut": ("all_gather", lambda f: lambda t, *a, **k: f(t[:1024] if isinstance(t, str) else t, *a, **k)),
         "always from rank 0": ("broadcast", lambda f: lambda t, src=0, safe_mode=False: f(t, 0, safe_mode)),
         "default source is the last rank": (
-            "broadcast", lambda f: lambda t, src=None, **k: f(t, dist.get_world_size() - 1 if src is None else src, **k)),
+            "broadcast",
+            lambda f: lambda t, src=None, **k: f(t, dist.get_world_size() - 1 if src is None else src, **k),
+        ),
         "safe_mode dropped": ("broadcast", lambda f: lambda t, src=0, safe_mode=False: f(t, src)),
         "sleeps instead of waiting": ("barrier", lambda f: lambda: time.sleep(0.3)),
         "the last rank does not wait": ("barrier", only_on_last),
-        "the whole world": ("new_group", lambda f: lambda r, **k: f(r, **k) if not dist.is_initialized() or len(r) < 2
-                            else dist.group.WORLD),
+        "the whole world": (
+            "new_group",
+            lambda f: lambda r, **k: f(r, **k) if not dist.is_initialized() or len(r) < 2 else dist.group.WORLD,
+        ),
         "keyword arguments dropped": ("new_group", lambda f: lambda r, **k: f(r)),
         "default rank is 1": ("one_rank_only", lambda f: lambda rank=1, with_barrier=False: f(rank, with_barrier)),
         "no barrier": ("one_rank_only", lambda f: lambda rank=0, with_barrier=False: f(rank, False)),
         "always a barrier": ("one_rank_only", lambda f: lambda rank=0, with_barrier=False: f(rank, True)),
-        "default rank of first is 1": ("one_rank_first", lambda f: lambda rank=1, local=False: f(
-            min(rank, dist.get_world_size() - 1) if dist.is_initialized() else 0, local)),
+        "default rank of first is 1": (
+            "one_rank_first",
+            lambda f: (
+                lambda rank=1, local=False: f(
+                    min(rank, dist.get_world_size() - 1) if dist.is_initialized() else 0, local
+                )
+            ),
+        ),
         "shuffle ignored": ("auto_dataloader", lambda f: lambda d, shuffle=False, **k: f(d, shuffle=False, **k)),
         "collate_fn dropped": ("auto_dataloader", lambda f: lambda d, collate_fn=None, **k: f(d, **k)),
         "left in eval mode": ("auto_model", frozen),
         "weight decay slipped in": ("auto_optim", with_decay),
         "timeout dropped": ("initialize", lambda f: lambda backend, timeout=None, **k: f(backend, **k)),
         "a variable left behind": ("initialize", leaves_variable),
-        "kwargs_dict dropped": ("spawn", lambda f: lambda b, fn, args, kwargs_dict=None, **k: f(b, fn, args, {"factor": 0}, **k)),
+        "kwargs_dict dropped": (
+            "spawn",
+            lambda f: lambda b, fn, args, kwargs_dict=None, **k: f(b, fn, args, {"factor": 0}, **k),
+        ),
         "exceptions of children swallowed": ("spawn", swallow),
         "no finalize after an exception": ("Parallel", without_finalize),
     }

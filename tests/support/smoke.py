@@ -1,4 +1,5 @@
 """Run distributed_smoke.py: as a fork of the test process (torch is imported already), or in a new interpreter."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -8,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Callable
 
 from . import DISTRIBUTED
 from .world import is_launch_variable
@@ -54,8 +55,9 @@ def plain_environment(**more: str) -> dict[str, str]:
 class ForkedSmoke:
     """One run of the script in a fork; `finish` waits for it. Several can be under way at once."""
 
-    def __init__(self, argv: list[str], prepare: Callable[[], None] | None = None, env: dict[str, str] | None = None,
-                 module=None):
+    def __init__(
+        self, argv: list[str], prepare: Callable[[], None] | None = None, env: dict[str, str] | None = None, module=None
+    ):
         module = module or smoke_module()  # of distributed_smoke.py, unless another smoke script's is given
         self.folder = tempfile.TemporaryDirectory(prefix="smoke-test-")
         self.start = time.monotonic()
@@ -118,12 +120,15 @@ def forked_smokes(jobs: list[dict], at_once: int) -> list[Result]:
     return [results[n] for n in range(len(jobs))]
 
 
-def fresh_smoke(*argv: str, limit: float = 90, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> Result:
+def fresh_smoke(
+    *argv: str, limit: float = 90, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+) -> Result:
     """The same in a new interpreter, e.g. prefix=(python, -m, torch.distributed.run, …)."""
     command = [*(prefix or (sys.executable,)), str(SCRIPT), *argv]
     start = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        code = subprocess.run(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, timeout=limit,
-                              env=env or plain_environment()).returncode
+        code = subprocess.run(
+            command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, timeout=limit, env=env or plain_environment()
+        ).returncode
         out.seek(0), err.seek(0)
         return Result(code, out.read(), err.read(), time.monotonic() - start)

@@ -19,15 +19,15 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Callable
-
-import torch
-import torch.distributed as dist
+from typing import Any
 
 import ignite.distributed as idist
+import torch
+import torch.distributed as dist
 
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
 
@@ -61,7 +61,7 @@ def values(outcomes: list[Outcome]) -> list[Any]:
     """The returned value of each rank; fails, with everything known, if a rank did not return."""
     bad = [o for o in outcomes if not o.ok]
     assert not bad, "\n\n".join(
-        f"rank {o.rank}: error={o.error}: {o.message} exit={o.exit_code} hung={o.hung}\n{o.traceback}{o.stack}{o.output}"
+        f"rank {o.rank}: {o.error}: {o.message} exit={o.exit_code} hung={o.hung}\n{o.traceback}{o.stack}{o.output}"
         for o in bad
     )
     return [o.value for o in outcomes]

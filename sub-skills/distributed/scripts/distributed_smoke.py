@@ -2355,7 +2355,6 @@ def check_hellos(hellos):
                 f"the ranks have different releases of {package}: {', '.join(sorted(versions))}",
                 evidence=[f"{package} {v}: {', '.join(who[:6])}" for v, who in versions.items()],
                 fix=f"pip install {name}=={most.split('+')[0]}",
-                see="../../references/versions.md",
             )
 
 

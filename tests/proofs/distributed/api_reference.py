@@ -9,15 +9,14 @@ import time
 from functools import lru_cache
 from unittest.mock import patch
 
-import torch
-import torch.distributed as dist
-
 import ignite
 import ignite.distributed as idist
+import torch
+import torch.distributed as dist
 from probes.collectives import LEGEND
+from support import world
 from support.claims import proves
 from support.pages import read_page
-from support import world
 from support.world import run_serial, values
 
 PAGE = "sub-skills/distributed/references/api-reference.md"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import patch
 
+import ignite.distributed as idist
 import torch
+from ignite.engine import Engine
+from support.world import values
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -14,10 +17,6 @@ from torch.utils.data import (
     SequentialSampler,
     WeightedRandomSampler,
 )
-
-import ignite.distributed as idist
-from ignite.engine import Engine
-from support.world import values
 
 from .api_reference import at, error, run_world, serial
 

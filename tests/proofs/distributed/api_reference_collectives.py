@@ -11,10 +11,9 @@ from inspect import signature
 from pathlib import Path
 from unittest.mock import patch
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-
-import ignite.distributed as idist
 from probes import collectives as probe
 from support.world import values
 

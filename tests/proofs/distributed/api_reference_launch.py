@@ -11,10 +11,9 @@ import time
 from datetime import timedelta
 from unittest.mock import patch
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-
-import ignite.distributed as idist
 from support.world import run_serial, values
 
 from .api_reference import LAUNCH, at, environment, error, run_world, serial, written

@@ -7,13 +7,19 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
+from ignite.engine import Engine, Events
+from ignite.handlers import DiskSaver, EarlyStopping, TerminateOnNan
+from ignite.metrics import Average
+from ignite.utils import manual_seed, setup_logger
+from support.claims import proves
+from support.world import Outcome, run_serial, run_world, values
 from torch import nn
 from torch.distributed.run import get_args_parser
 from torch.utils.data import (
@@ -25,14 +31,6 @@ from torch.utils.data import (
     SequentialSampler,
     Subset,
 )
-
-import ignite.distributed as idist
-from ignite.engine import Engine, Events
-from ignite.handlers import DiskSaver, EarlyStopping, TerminateOnNan
-from ignite.metrics import Average
-from ignite.utils import manual_seed, setup_logger
-from support.claims import proves
-from support.world import Outcome, run_serial, run_world, values
 
 PAGE = "sub-skills/distributed/SKILL.md"
 PLAIN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",

@@ -8,13 +8,12 @@ import re
 import signal
 from array import array
 
-import torch
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
-
 import ignite.distributed as idist
+import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Average, EpochMetric
 from support.world import run_serial, run_world, values
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from .troubleshooting_tools import evaluate, group_timeout, notebook, python_c, raised, symptom
 

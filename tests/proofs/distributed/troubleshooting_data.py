@@ -9,16 +9,15 @@ import signal
 import tempfile
 import time
 
-import torch
-from torch import nn
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, Sampler, SequentialSampler
-
 import ignite.distributed as idist
+import torch
 from ignite.engine import Engine
 from ignite.handlers import Checkpoint, DiskSaver, ModelCheckpoint
 from ignite.metrics import Accuracy, Average
 from ignite.utils import setup_logger
 from support.world import run_serial, run_world, values
+from torch import nn
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, Sampler, SequentialSampler
 
 from .troubleshooting_tools import evaluate, pretend_cuda, raised, symptom
 

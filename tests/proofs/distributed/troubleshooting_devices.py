@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-
 import ignite.distributed as idist
+import torch
 from ignite.distributed import auto
 from ignite.distributed.comp_models.native import _NativeDistModel
 from support.world import run_serial, run_world, values
+from torch import nn
 
 from .troubleshooting_tools import evaluate, in_source, pretend_cuda, python_c, raised, symptom
 

@@ -6,17 +6,16 @@ import os
 import tempfile
 from datetime import timedelta
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.utils.data import Sampler
-
-import ignite.distributed as idist
 from ignite.engine import Engine, Events
 from ignite.handlers import DiskSaver, EarlyStopping, TerminateOnNan
 from ignite.metrics import Accuracy, RunningAverage
 from support.pages import read_page
 from support.world import run_world, values
+from torch import nn
+from torch.utils.data import Sampler
 
 from .troubleshooting_tools import PAGE, evaluate, group_timeout, python_c, raised, standing, stuck, symptom, waited
 

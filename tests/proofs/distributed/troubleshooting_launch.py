@@ -6,10 +6,9 @@ import inspect
 import itertools
 import os
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-
-import ignite.distributed as idist
 from ignite.distributed.comp_models.base import _SerialModel
 from ignite.distributed.comp_models.native import _NativeDistModel
 from support.world import run_serial, run_world, values

@@ -11,14 +11,13 @@ import sys
 import time
 from datetime import timedelta
 
+import ignite.distributed as idist
 import pytest
 import torch.distributed as dist
-from torch.distributed.run import parse_args
-
-import ignite.distributed as idist
 from ignite.distributed.comp_models import native
 from support.launchers import missing, two_hosts
 from support.world import run_serial, run_world, values
+from torch.distributed.run import parse_args
 
 from .troubleshooting_tools import (
     evaluate,

@@ -11,9 +11,8 @@ import threading
 import types
 from pathlib import Path
 
-import torch
-
 import ignite.distributed as idist
+import torch
 from ignite.distributed.comp_models import native
 from support.world import Outcome, run_serial, run_world, values
 

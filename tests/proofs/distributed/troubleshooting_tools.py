@@ -16,11 +16,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import torch
 import torch._dynamo  # noqa: F401  DDP imports it at its first use; here once, and not in each forked rank
 import torch.distributed as dist
-
-import ignite.distributed as idist
 from ignite.distributed import comp_models
 from support.claims import proves
 from support.world import Outcome, is_launch_variable, run_serial, run_world

@@ -13,15 +13,11 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import ignite
+import ignite.distributed as idist
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
-from torch.distributed.run import config_from_args, get_args_parser
-from torch.utils.data import DataLoader, Subset, TensorDataset
-
-import ignite
-import ignite.distributed as idist
 from ignite.engine import Engine, Events
 from ignite.metrics import Average
 from support import DISTRIBUTED, launchers, releases
@@ -29,6 +25,9 @@ from support.claims import proves
 from support.examples import differs, find_examples, run_command
 from support.pages import read_page
 from support.world import run_serial, run_world, values
+from torch.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
+from torch.distributed.run import config_from_args, get_args_parser
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 PAGE = "sub-skills/distributed/references/workflows.md"
 SPAWNS = "nproc_per_node"

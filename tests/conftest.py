@@ -1,10 +1,12 @@
 """Puts `support` and `proofs` on the path, imports torch and ignite once, and prints at the end what was inspected."""
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ.pop("CI", None)  # ClearMLLogger, for one, does nothing where it is set
 
 import ignite.distributed  # noqa: E402,F401  imported here once; ranks are forks of this process
 from support.claims import COUNTS  # noqa: E402

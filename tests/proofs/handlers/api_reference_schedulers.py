@@ -160,7 +160,7 @@ def param_scheduler(entry):
     entry.says("Without `param_group_index` every group gets the same value; with it, that group alone.")
     engine = Engine(probe.step)
     assert rising(o).attach(engine) is None
-    entry.says("`attach` returns `None`. Since 0.5.4; before, `add_event_handler(event, scheduler)`, which still"
+    entry.says("`attach` returns `None`. New in 0.5.4; before, `add_event_handler(event, scheduler)`, which still"
                " works.")
 
 

@@ -728,7 +728,7 @@ def sequence_transform():
         "An `output_transform` for scores `(N, S, C)` and targets `(N, S)`: flattens them and drops the targets that"
         " are"
         f" `ignore_index`, a number or several. {error(make(), (torch.zeros(2, 3), y))} ·"
-        f" {error(make(), (torch.zeros(2, 4, 4), y))} Changed in 0.5.5: new."
+        f" {error(make(), (torch.zeros(2, 4, 4), y))} New in 0.5.5."
     )
 
 

@@ -221,6 +221,8 @@ def rights(entry):
     """What a program starts, writes and connects to, against its options and its source."""
     train, evaluate, every = (BUNDLE / p for p in (DISTRIBUTED / "assets/train.py", DISTRIBUTED / "assets/evaluate.py",
                                                    BUNDLE / "scripts/smoke.py"))
+    rooms = sorted(p for p in BUNDLE.glob("sub-skills/*/scripts/*_smoke.py") if p != SMOKE)
+    assert len(rooms) == 3 and "os.fork()" in (BUNDLE / "scripts/smoke_runner.py").read_text()
     source = SMOKE.read_text()
     assert "/proc" in source and '"scontrol"' in source and ("TemporaryDirectory" in source or "mkdtemp" in source)
     assert all(map(starts_processes, (SMOKE, train, every)))
@@ -230,6 +232,8 @@ def rights(entry):
         f"removed at "
         "the end its ranks; scontrol in a SLURM step loopback; in a launched world, the other ranks",
         f"{inside(every)} – – the smoke scripts –",
+        ", ".join(p.name for p in rooms) + f" – the file given to {flag(rooms[0], '--output')}; a temporary folder, "
+        "removed at the end a process a check loopback",
         f"assets/{train.name} its data folder, checkpoints {launches.format(flag(train, '--nproc-per-node'))}",
         f"assets/{evaluate.name} its data folder, a checkpoint {launches.format(flag(evaluate, '--nproc-per-node'))}",
     )
@@ -251,6 +255,8 @@ def first_release(entry):
     )
     for path in ("assets/train.py", "assets/evaluate.py"):
         assert (DISTRIBUTED / path).exists()
+    rooms = sorted(p.parent.parent.name for p in BUNDLE.glob("sub-skills/*/scripts/*_smoke.py") if p != SMOKE)
+    entry.says(f"Sub-skills for {rooms[0]}s, {rooms[1]} and {rooms[2]}, each with pages and a smoke of its own")
 
 
 @proves("SKILL.md#is-this-machine-all-right")

@@ -10,7 +10,7 @@ smoke: $(VENV)/smoke.stamp
 	$(BIN)/python scripts/smoke.py
 
 test: lint
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

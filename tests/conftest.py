@@ -12,6 +12,14 @@ import ignite.distributed  # noqa: E402,F401  imported here once; ranks are fork
 from support.claims import COUNTS  # noqa: E402
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Tests that share what a file makes once go to one worker, or each worker would make it again."""
+    for item in items:
+        if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def pytest_sessionfinish(session):
     """Under xdist each worker hands its counts to the controller."""
     if hasattr(session.config, "workeroutput"):

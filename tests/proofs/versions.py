@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 import inspect
 import io
 import itertools
@@ -1384,3 +1385,13 @@ def verified_on(claims):
         "CUDA, NCCL, MPI, TPU, Horovod, MPS, other systems, other versions of Python and torch",
         "nothing of that is on the machine that runs the releases; the requirements are those of the wheels",
     )
+
+
+@proves("references/versions.md#verified-on")
+def last_full_run(claims):
+    """The day and the nightly of the last full run are a day that has been and a build that PyPI names so."""
+    day, build = re.search(r"on (\d{4}-\d\d-\d\d); the nightly was (\S+) then", claims.entry.text).groups()
+    assert datetime.date(2026, 1, 1) <= datetime.date.fromisoformat(day) <= datetime.date.today(), day
+    built = datetime.datetime.strptime(build, "0.6.0.dev%Y%m%d").date()
+    assert built <= datetime.date.fromisoformat(day), f"{build} is younger than the run of {day}"
+    claims.says(f"Last run in full on {day}; the nightly was {build} then.")

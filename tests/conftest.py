@@ -12,9 +12,13 @@ import ignite.distributed  # noqa: E402,F401  imported here once; ranks are fork
 from support.claims import COUNTS  # noqa: E402
 
 
+MOSTLY_WAIT = ("test_smoke_launchers", "test_assets")  # for launchers; started first, so that others fill the time
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Tests that share what a file makes once go to one worker, or each worker would make it again."""
+    items.sort(key=lambda item: item.path.stem not in MOSTLY_WAIT)
     for item in items:
         if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

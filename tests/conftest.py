@@ -11,7 +11,6 @@ os.environ.pop("CI", None)  # ClearMLLogger, for one, does nothing where it is s
 import ignite.distributed  # noqa: E402,F401  imported here once; ranks are forks of this process
 from support.claims import COUNTS  # noqa: E402
 
-
 MOSTLY_WAIT = ("test_smoke_launchers", "test_assets")  # for launchers; started first, so that others fill the time
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from support import BUNDLE
 from support.claims import COUNTS
 from support.names import ALIASES, lookup
 from support.pages import page_paths, read_page
+from support.programs import help_of
 from support.releases import Unavailable, release_path, releases
 from torch.distributed.run import get_args_parser
 
@@ -89,10 +88,7 @@ def named(text: str, programs) -> str | None:
 @lru_cache(maxsize=None)
 def flags_of(program: str) -> set[str]:
     """The long options in the program's --help."""
-    command = [sys.executable, str(PROGRAMS[program]), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{program} --help ends with {done.returncode}:\n{done.stderr}"
-    found = set(FLAG.findall(done.stdout))
+    found = set(FLAG.findall(help_of(PROGRAMS[program])))
     assert "--help" in found, f"{program} --help lists no flag"
     return found
 

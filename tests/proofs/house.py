@@ -7,9 +7,6 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
-import subprocess
-import sys
-from functools import lru_cache
 from pathlib import Path
 
 import ignite
@@ -17,6 +14,7 @@ import ignite.distributed as idist
 from support import BUNDLE, DISTRIBUTED, claims, examples, launchers, releases, world
 from support.claims import proves
 from support.pages import read_page
+from support.programs import help_of
 from support.smoke import forked_smoke
 
 SMOKE = DISTRIBUTED / "scripts" / "distributed_smoke.py"
@@ -48,12 +46,6 @@ def recipe(target: str) -> str:
 def variable(name: str) -> str:
     return re.search(rf"^{name} [:?]?= *(.*)$", (BUNDLE / "Makefile").read_text(), re.M)[1]
 
-
-@lru_cache(maxsize=None)
-def help_of(program: Path) -> str:
-    done = subprocess.run([sys.executable, str(program), "--help"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return re.sub(r"\s+", " ", done.stdout)
 
 
 def flag(program: Path, name: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import logging
 import os
 import pickle
 import select
@@ -128,6 +129,10 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         stack = open(f"{folder}/{rank}.stack", "w")
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         torch.set_num_threads(1)
+        known = logging.root.manager.loggerDict
+        for name in [n for n in known if n.startswith("ignite")]:  # theirs write where this process wrote before the fork
+            logging.getLogger(name).handlers.clear()
+            del known[name]
         for name in [n for n in os.environ if is_launch_variable(n)]:
             del os.environ[name]
         port = os.read(port_read, 16).decode()

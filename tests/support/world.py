@@ -130,7 +130,7 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         torch.set_num_threads(1)
         known = logging.root.manager.loggerDict
-        for name in [n for n in known if n.startswith("ignite")]:  # theirs write where this process wrote before the fork
+        for name in [n for n in known if n.startswith("ignite")]:  # they write where the parent does
             logging.getLogger(name).handlers.clear()
             del known[name]
         for name in [n for n in os.environ if is_launch_variable(n)]:

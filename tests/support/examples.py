@@ -45,6 +45,7 @@ from pathlib import Path
 from . import BUNDLE, launchers
 from .claims import COUNTS
 from .pages import Fence, read_page
+from .world import forget_loggers
 
 MAX_LINES = 40
 FRAGMENTS_ALLOWED = 0.1  # of all fences
@@ -335,6 +336,7 @@ def _be_program(program: Path, arguments: list[str], folder: Path, sink: int) ->
     os.environ.update(environment)
     sys.argv = [program.name, *arguments]
     sys.path[0:0] = [str(folder)]
+    forget_loggers()
     for handler in list(logging.root.handlers):
         logging.root.removeHandler(handler)
     logging.root.setLevel(logging.WARNING)

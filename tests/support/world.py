@@ -118,6 +118,14 @@ def run_serial(function: Callable[[], Any], **kwargs: Any) -> Outcome:
     return run_world(1, lambda rank: function(), init="serial", **kwargs)[0]
 
 
+def forget_loggers() -> None:
+    """In a fork: Ignite's loggers, made before it, would write where the parent does; the next use makes them anew."""
+    known = logging.root.manager.loggerDict
+    for name in [n for n in known if n.startswith("ignite")]:
+        logging.getLogger(name).handlers.clear()
+        del known[name]
+
+
 def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read, done_write):
     code, outcome = 1, Outcome(rank)
     try:
@@ -129,10 +137,7 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         stack = open(f"{folder}/{rank}.stack", "w")
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         torch.set_num_threads(1)
-        known = logging.root.manager.loggerDict
-        for name in [n for n in known if n.startswith("ignite")]:  # they write where the parent does
-            logging.getLogger(name).handlers.clear()
-            del known[name]
+        forget_loggers()
         for name in [n for n in os.environ if is_launch_variable(n)]:
             del os.environ[name]
         port = os.read(port_read, 16).decode()

@@ -354,3 +354,8 @@ def test_a_parent_that_ignores_its_children_is_no_failure():
         forked_smoke("gloo", "--only", "hostname", prepare=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)).code
         == 0
     )
+
+
+def test_windows_is_told_in_one_line():
+    result = forked_smoke("--help", prepare=lambda: setattr(sys, "platform", "win32"))
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)

@@ -2751,6 +2751,9 @@ def deliver(args, report):
 
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
+    if sys.platform == "win32":  # pipes between processes, signals and poll() are used as POSIX has them
+        print("distributed_smoke.py: needs Linux or macOS; on Windows run it under WSL", file=sys.stderr)
+        return 2
     open_standard_streams()
     gc.disable()  # a short life: collecting during the imports costs a seventh of them, and forks share more pages
     if argv[:1] == ["--be-rank"]:

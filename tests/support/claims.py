@@ -9,8 +9,9 @@
 `says` fails when its text is not on the page, so a changed page *or* a changed library turns the proof red. And every
 number and code span of an entry must lie inside something its proofs have said: what nobody says is reported with
 page and line. Exempt are only names that resolve (`idist.…`, `torch.…`, a path in the bundle), since the test of
-names checks those. On the pages that `test_claims.py` lists as WHOLE every word must be said. Build the text that you
-say from the values that the run gave; a literal typed twice proves nothing.
+names checks those. On the pages that `test_claims.py` lists as WHOLE every word must be said, advice (Check, Fix,
+Proof) only on those that it lists as ADVISED too. Build the text that you say from the values that the run gave; a
+literal typed twice proves nothing.
 
 Proofs live in tests/proofs/, found by import; `test_claims.py` runs them.
 """
@@ -130,7 +131,7 @@ class Claims:
         assert source, "name the source"
         wanted = _plain(text)
         found = [m.span() for m in re.finditer(re.escape(wanted), self.entry.text)]
-        assert found, f"{self.entry.where}: the entry does not say\n    {wanted}"
+        assert found, f"{self._departure(wanted)}: the entry does not say\n    {wanted}"
         self.said += found
         self.skipped.append(wanted)
 
@@ -152,10 +153,11 @@ class Claims:
         COUNTS["numbers and literals accounted for"] += len(codes) + len(numbers)
         return missing
 
-    def unsaid_words(self) -> list[str]:
+    def unsaid_words(self, advice: bool = False) -> list[str]:
         """Words that no proof has said, sentence by sentence, so that no word can be changed or slipped in unnoticed.
 
-        A question is not asked for. In an entry with fields (Means, Check, …) only the explaining ones are.
+        A question is not asked for. In an entry with fields (Means, Check, …) only the explaining ones are, unless
+        `advice` is true.
         """
         text, missing = self.entry.text, []
         covered = bytearray(len(text) + 1)
@@ -168,7 +170,7 @@ class Claims:
             words = []
             for word in WORD.finditer(text, *sentence.span()):
                 label = next((f for f in reversed(fields) if f[0] <= word.start()), (0, 0, "Means"))
-                asked = word.start() >= label[1] and label[2] in EXPLAINING
+                asked = word.start() >= label[1] and (advice or label[2] in EXPLAINING)
                 if asked and not all(covered[word.start() : word.end()]) and word[0] not in NOT_VERIFIED.split():
                     words.append(word)
             if words and not sentence[0].rstrip().endswith("?"):

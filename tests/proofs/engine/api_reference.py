@@ -29,7 +29,7 @@ from ignite.engine.deterministic import ReproducibleBatchSampler, keep_random_st
 from ignite.handlers import Checkpoint, LRScheduler
 from ignite.utils import manual_seed
 from probes import engine as probe
-from support.pages import read_page
+from support.pages import find_entry, read_page
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from .tools import (
@@ -61,8 +61,13 @@ def intro(entry):
         "Every public name of ignite.engine, its module ignite.engine.deterministic, and ignite.base. Measured on "
         f"pytorch-ignite {ignite.__version__} and torch {torch.__version__.split('+')[0]}, CPU",
         f"In the tables data is the list of batches {', '.join(map(str, probe.DATA))}.",
-        *(e.heading for e in read_page(API).entries if e.level == 3),  # the contents, which test_api_reference compares
+        f"what changed between releases: {find_entry('references/versions.md#engine-and-base').heading.lower()}.",
     )
+    sections: list[list[str]] = []
+    for other in read_page(API).entries:
+        sections += [[other.heading]] if other.level == 2 else []
+        sections[-1].append(other.heading) if other.level == 3 else None
+    entry.says("Contents:", *(f"{section}: {' · '.join(names)}" for section, *names in sections))
 
 
 @at(API, "Engine")

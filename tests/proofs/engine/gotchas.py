@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import ignite.distributed as idist
 import torch
 from ignite.engine import (
     DeterministicEngine,
@@ -16,10 +17,12 @@ from ignite.engine import (
 from ignite.engine.deterministic import keep_random_state
 from probes import engine as probe
 from support.claims import proves
-from support.pages import slug
+from support.pages import find_entry, slug
+from support.world import run_world
 from torch.utils.data import Subset
 
 from .tools import (
+    API,
     BATCHES,
     FOLDER,
     counted,
@@ -475,6 +478,19 @@ def triggers(entry):
     trainer.run(range(250))
     assert seen == [100, 200]
     entry.says(event)
+    order, stops = first_column("events"), first_column("stopping")
+    assert "`GET_BATCH_STARTED`" in order and "`engine.terminate()`" in stops
+    entry.says(f"The table under {find_entry(f'{API}#events').heading}.")
+    entry.says(f"The table under {find_entry(f'{API}#stopping').heading}.")
+    for recipe, shown in {"train-and-validate": "evaluator.run(", "train-by-iterations": "max_iters="}.items():
+        found = find_entry(f"{FOLDER}/references/workflows.md#{recipe}")
+        assert any(shown in f.text for f in found.fences)
+        entry.says(f"{found.heading}.")
+
+
+def first_column(anchor: str) -> list[str]:
+    """First column of the table of an entry of the reference, whose proof compares it with a run."""
+    return [row[0] for row in find_entry(f"{API}#{anchor}").tables[0].rows]
 
 
 @proves(f"{PAGE}#useful-boundary-notes")
@@ -492,3 +508,14 @@ def notes(entry):
     entry.says("engine.state.output is None from the moment the next batch is fetched: keep what you need yourself.")
     assert set(Engine(nothing).state_dict()) == {"epoch_length", "iteration", "max_epochs"}
     entry.says("The state of a GradScaler, metrics and handlers are not in engine.state_dict(); save them beside it.")
+
+    def uneven(rank):
+        engine = Engine(lambda engine, batch: idist.all_reduce(batch))
+        when(engine, Events.ITERATION_COMPLETED(once=2 - rank), lambda e: e.terminate())
+        return engine.run([1, 1, 1]).iteration
+
+    first, second = run_world(2, uneven)
+    assert not first.ok and second.value == 1, "rank 0 waits in iteration 2 for a rank that has ended in iteration 1"
+    entry.says(
+        "Each rank of a distributed job has an engine of its own, and every rank must end in the same iteration."
+    )

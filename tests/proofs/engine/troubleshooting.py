@@ -96,23 +96,40 @@ def logged(function) -> list[str]:
 def signature(entry):
     error = raised(Engine, lambda e: None)
     entry.heading(error), entry.quotes(error)
-    entry.says("is a step without the batch", "what follows takes parameters")
+    assert "['e']" in error
+    entry.says("Means a step, a handler or", "is a step without the batch", "what follows takes parameters")
     engine = Engine(lambda engine, batch: None)
     entry.heading(raised(engine.add_event_handler, Events.STARTED, lambda a, b: None))
     entry.heading(raised(Events.STARTED, event_filter=lambda engine: True))
     engine.on(Events.STARTED)(lambda engine: None), engine.on(Events.STARTED)(lambda: None)
     engine.on(Events.STARTED(event_filter=lambda engine, count: True))(lambda: None)
     entry.says(
-        "an event_filter has the wrong number",
-        "a step is step(engine, batch), a handler f(engine) or f(), a filter keep(engine, count)",
+        "an event_filter has the wrong number of parameters:",
+        "a step is step(engine, batch), a handler f(engine) or f(), a filter keep(engine, count). Proof the line that "
+        "adds it no longer raises.",
     )
 
 
 @symptom("Engine must be given a processing function in order to run.")
 def no_step(entry):
     entry.heading(raised(Engine, None))
-    code("Engine(step)", step=nothing)
-    entry.says("the step is None", "what is passed to Engine", "Engine(step) returns")
+
+    def forgets(lr):
+        def step(engine, batch):
+            return lr
+
+    def makes(lr):
+        def step(engine, batch):
+            return lr
+
+        return step
+
+    entry.heading(raised(Engine, forgets(0.1)))
+    assert code("Engine(step)", step=makes(0.1)).run([1]).output == 0.1
+    entry.says(
+        "the step is None, usually the result of a function that returns nothing. Check what is passed to Engine. Fix "
+        "return the inner function from the one that makes it. Proof Engine(step) returns."
+    )
 
 
 @symptom("Event … is not a valid event for this …")
@@ -127,6 +144,7 @@ def not_registered(entry):
     engine.on(MyEvents.A)(lambda: None)
     assert not code(check, engine=other, event=MyEvents.A)
     entry.says(
+        "Means a custom event that this engine does not know, on adding a handler or "
         f"in fire_event. Check {check}. Fix {fix} before the first on; each engine needs its own call. Proof the "
         f"check gives {code(check, engine=engine, event=MyEvents.A)}."
     )
@@ -146,7 +164,9 @@ def bad_events(entry):
     finally:
         State.event_to_attr.clear(), State.event_to_attr.update(before)
     entry.says(
-        "the events are a plain enum.Enum", f"class MyEvents(EventEnum), and {fix}. Proof register_events returns."
+        "the events are a plain enum.Enum; or, as",
+        "the attributes are no dictionary. Check the bases of your class. Fix class MyEvents(EventEnum), and "
+        f"{fix}. Proof register_events returns.",
     )
 
 
@@ -181,8 +201,13 @@ def unknown_event(entry):
         counts.run(range(5))
     finally:
         State.event_to_attr.clear(), State.event_to_attr.update(before)
-    assert seen == [2, 4]
-    entry.says(f"register the event with {fix}")
+    calls, by_hand = [], Engine(lambda engine, batch: engine.fire_event(MyEvents.A))
+    by_hand.register_events(*MyEvents)
+    by_hand.on(MyEvents.A)(lambda: calls.append(1) or len(calls) % 2 or seen.append(by_hand.state.iteration))
+    by_hand.run(range(5))
+    assert seen == [2, 4] * 2
+    entry.says(f"Fix count in the handler, or register the event with {fix}. Proof the handler runs in the iterations "
+               "that you asked for.")  # fmt: skip
 
 
 @symptom("Only one of the input arguments should be specified, except before, after and every")
@@ -200,7 +225,15 @@ def filters(entry):
     value = code(bad.partition("=")[2], loader=short)
     assert "every" in raised(lambda: code(f"Events.STARTED({bad})", loader=short))
     code(f"Events.STARTED({good})", loader=short)
-    entry.says(f"{bad} is {value} for a short loader. Fix one of every, once, event_filter, or {good}.")
+    assert "deprecated" in texts[0]
+    entry.says(
+        "an event was called with no filter, or with several that exclude each other. Wrong values say",
+        "Joining with something else says",
+        "A warning,",
+        "means code of an old release. Check the values, "
+        f"{bad} is {value} for a short loader. Fix one of every, once, event_filter, or {good}. Proof the line no "
+        "longer raises.",
+    )
 
 
 @symptom("Input handler '…' is not found among registered event handlers")
@@ -218,8 +251,8 @@ def not_found(entry):
     entry.says(
         "remove_event_handler was given another function than was added, often a new lambda or a second "
         "functools.partial; ",
-        f"Check {check}. Fix keep what add_event_handler returned and call its remove(). Proof "
-        f"the check gives {code(check, engine=engine, f=f, event=Events.STARTED)} afterwards.",
+        f"if the event never had a handler. Check {check}. Fix keep what add_event_handler returned and call its "
+        f"remove(). Proof the check gives {code(check, engine=engine, f=f, event=Events.STARTED)} afterwards.",
     )
 
 
@@ -242,7 +275,18 @@ def engine_gone(entry):
     ((text, where),) = unraisable(lambda e: e.interrupt())
     entry.heading(text), entry.quotes(f"Exception ignored in: {where}")
     assert not unraisable(lambda e: e.terminate())
-    entry.says("had a handler of EXCEPTION_RAISED", "or end with terminate() in place of interrupt()")
+    kept, engine = seen_by(
+        lambda e: e.run([1, 2]), setup=lambda e: when(e, Events.ITERATION_COMPLETED(once=1), lambda e: e.interrupt())
+    )
+    state = engine.state
+    del engine
+    gc.collect()
+    assert kept == [1] and state.iteration == 1
+    entry.says(
+        "the engine was deleted while interrupted, and had a handler of EXCEPTION_RAISED; Python prints it as",
+        "Nothing of the training is lost by it. Check that the engine's function has returned. Fix keep the engine "
+        "until it has ended, or end with terminate() in place of interrupt(). Proof the text is gone.",
+    )
 
 
 @symptom("Internal error, … Please, file an issue if you encounter this error.")
@@ -262,7 +306,13 @@ def internal(entry):
 
     wrapper._parent = weakref.ref(type("Gone", (), {})())
     entry.quotes(raised(RemovableEventHandle(Events.STARTED, wrapper, engine).remove))
-    entry.says("use run, set_data and handlers only", "the plain Engine runs the same data")
+    assert Engine(nothing).run([1]).iteration == 1
+    entry.says(
+        "private methods were called out of order, as in a subclass that overrides them:",
+        "A handle says",
+        "if its wrapper outlived its function. Check the traceback for a method of yours. Fix use run, set_data and "
+        "handlers only. Proof the plain Engine runs the same data.",
+    )
 
 
 @symptom("Argument data should be iterable")
@@ -327,8 +377,8 @@ def both(entry):
     state = code(f"engine.{fix}", engine=Engine(nothing), data=[1])
     assert (state.max_epochs, state.epoch_length) == (2, 100)
     entry.says(
-        f"a call written for an older release, {old}, whose third argument was the length of an epoch. Check the "
-        f"positional arguments. Fix {fix}. Proof run returns."
+        f"both were given; or a call written for an older release, {old}, whose third argument was the length of an "
+        f"epoch. Check the positional arguments. Fix {fix}. Proof run returns."
     )
 
 
@@ -345,8 +395,9 @@ def switch(entry):
     when(engine, Events.STARTED, lambda e: starts.append(e.state.iteration))
     state = code(f"engine.{call}", engine=engine, data=[1, 2])
     entry.says(
+        "this engine ran by epochs and is now asked for iterations; the reverse reads",
         f"Check engine.state.max_epochs. Fix do what it says, which starts from iteration {starts[0]}; to go on, give "
-        f"epochs again. Proof {call} ends at iteration {state.iteration}."
+        f"epochs again. Proof {call} ends at iteration {state.iteration}.",
     )
 
 
@@ -392,6 +443,11 @@ def other_length(entry):
             setup=lambda e: when(e, Events.ITERATION_COMPLETED(once=1), lambda e: e.interrupt()),
         )[1]
 
+    def loaded_half():
+        engine = Engine(nothing)
+        engine.load_state_dict({"iteration": 3, "max_epochs": 2, "epoch_length": 3})
+        return engine
+
     entry.heading(raised(interrupted().run, [1, 2, 3], epoch_length=3))
     kept = interrupted().run([1, 2]).epoch_length
     assert kept == 2
@@ -400,7 +456,10 @@ def other_length(entry):
     when(loaded, Events.EPOCH_STARTED, lambda e: epochs.append(e.state.epoch))
     loaded.load_state_dict(code(state, loader=loader))
     assert loaded.run(loader, epoch_length=3).iteration == 9
+    entry.heading(raised(loaded_half().run, loader, epoch_length=2))
     entry.says(
+        "the run is not finished (interrupted, or loaded) and has another length, usually since the batch size or the "
+        "number of processes changed. "
         "Check engine.state.epoch_length. Fix leave epoch_length out to keep the old one; or load "
         f"{state}. Proof run goes on in epoch {epochs[0]}."
     )
@@ -429,8 +488,9 @@ def exhausted(entry):
         endless = Engine(nothing).run(iter(int, 1), max_epochs=3, epoch_length=3)
     assert not texts and state.iteration == endless.iteration == 9
     entry.says(
+        "an exhausted generator:",
         f"The epochs that are left complete without a batch. Check {check}. Fix a class whose __iter__ starts anew, or "
-        "an epoch_length with endless data. Proof the warning is gone and engine.state.iteration is the total."
+        "an epoch_length with endless data. Proof the warning is gone and engine.state.iteration is the total.",
     )
 
 
@@ -450,8 +510,8 @@ def too_early(entry):
     when(ended, Events.STARTED, lambda e: e.terminate())
     assert ended.run([1]).epoch == 0 and state.epoch == 1
     entry.says(
-        f"call it on {fix}; to end the run, terminate() may be called anywhere. Proof the epoch ends with "
-        f"{state.iteration} iterations."
+        f"there is no epoch to end yet. Check which event its handler is on. Fix call it on {fix}; to end the "
+        f"run, terminate() may be called anywhere. Proof the epoch ends with {state.iteration} iterations."
     )
 
 
@@ -482,7 +542,7 @@ def nested(entry):
     assert outer.run([1]) is not results[0] is inner.state
     entry.says(
         "run was called in a handler or step of the same engine. Check the traceback: run stands in it twice. Fix a "
-        "second Engine for the inner run."
+        "second Engine for the inner run. Proof the inner run returns its own state."
     )
 
 
@@ -499,7 +559,9 @@ def dropped(entry):
     (line,) = lines(lambda e: e.interrupt())
     assert line.endswith(": ") and line.strip() == entry.entry.heading.partition(" with nothing")[0]
     assert not lines(lambda e: e.terminate())
-    entry.says("Check that interrupt() was called. Fix nothing, or terminate() if you do not go on in this process.")
+    entry.says("no error: an interrupted engine was dropped, or the program ended. Check that interrupt() was called. "
+               "Fix nothing, or terminate() if you do not go on in this process. Proof the line is "
+               "gone.")  # fmt: skip
 
 
 @symptom("State dictionary should contain only one of 'iteration' or 'epoch' keys. Found both: iteration=…, epoch=….")
@@ -509,7 +571,10 @@ def both_keys(entry):
     del state["epoch"]
     Engine(nothing).load_state_dict(state)
     assert "epoch" not in Engine(nothing).state_dict()
-    entry.says("Fix delete epoch; an engine's own state_dict() has iteration only. Proof load_state_dict returns.")
+    entry.says(
+        "a state that you put together has both. Check its keys. Fix delete epoch; an engine's own state_dict() has "
+        "iteration only. Proof load_state_dict returns."
+    )
 
 
 @symptom("epoch_length must be a positive integer to calculate missing 'iteration' or 'epoch' key. Input state_dict: …")
@@ -533,6 +598,7 @@ def unknown_length(entry):
             Engine(nothing).load_state_dict, {"epoch": epoch, "max_epochs": 4, "epoch_length": None}
         )
     entry.says(
+        "the state was taken before the length was known: "
         f"the data have no len and the first epoch had not ended. The library's {dead} is about the same and no longer "
         'comes. Check state["epoch_length"]. Fix give epoch_length to the first run. Proof load_state_dict returns.'
     )
@@ -551,10 +617,13 @@ def absent(entry):
     empty = type("Own", (Serializable,), {"_state_dict_one_of_opt_keys": ((),)})()
     entry.quotes(raised(empty.load_state_dict, {}))
     engine.load_state_dict(code(good))
+    assert "max_iters" in raised(engine.load_state_dict, {"iteration": 0, "epoch_length": 2})
     entry.says(
+        "not the state of an engine, or one of another release. Neighbours:",
         "(a key of state_dict_user_keys that was not there when it was saved)",
         "(the path instead of torch.load(path))",
-        f"Check list(state). Fix {good} is enough for an engine. Proof load_state_dict returns.",
+        f"(in a class of your own). Check list(state). Fix {good} is enough for an engine. Proof load_state_dict "
+        "returns.",
     )
     assert list({"a": 1}) == ["a"]
 
@@ -566,7 +635,10 @@ def not_a_pair(entry):
 
     entry.heading(failing(run, (X, Y, Y)))
     named = {"image": X, "label": Y}
-    entry.quotes(failing(run, named))
+    passes = failing(run, named)
+    entry.quotes(passes)
+    assert "not str" in passes
+    entry.says("A dictionary of two passes, and the model gets its key:")
     check, fix = (
         "len(next(iter(loader)))",
         ('prepare_batch=lambda batch, device, non_blocking: (batch["image"].to(device), batch["label"].to(device))'),
@@ -594,7 +666,10 @@ def accumulation(entry):
     sizes = {"wanted": 16, "batch_size": 32}
     lowest = code(fix, **sizes)
     assert raised(build, code(bad, **sizes)) and build(lowest)
-    entry.says(f"gradient_accumulation_steps below {lowest}, often {bad}. Check its value. Fix {fix}.")
+    entry.says(
+        f"gradient_accumulation_steps below {lowest}, often {bad}. Check its value. Fix {fix}. Proof the trainer is "
+        "built."
+    )
 
 
 @symptom("amp_mode cannot be used with … device. Consider using amp_mode=None or device='cuda'.")
@@ -607,12 +682,13 @@ def amp_devices(entry):
         for device in ("mps", "xla"):
             error = raised(build, device=device, amp_mode="amp")
             entry.heading(error), entry.quotes(error)
-    entry.says("(there only with torch_xla)")
+    entry.says("Means mixed precision is for CUDA only:", "(there only with torch_xla)")
     assert "amp_mode cannot" not in raised(build, device="xla", amp_mode="amp")
     entry.quotes(raised(build, scaler=True))
+    entry.says("means a scaler without it.")
     fix = 'amp_mode="amp" if torch.cuda.is_available() else None'
     build(**code(f"dict({fix}, scaler={fix.partition('=')[2]})"))
-    entry.says(f"Check device and amp_mode. Fix {fix}, the same for scaler.")
+    entry.says(f"Check device and amp_mode. Fix {fix}, the same for scaler. Proof the trainer is built.")
 
 
 @symptom("Please install apex from https://github.com/nvidia/apex to use amp_mode='apex'.")
@@ -633,7 +709,9 @@ def packages(entry):
         entry.quotes(raised(build, amp_mode="amp", scaler=True))
     fix = 'amp_mode="amp"'
     assert build(**code(f"dict({fix})")).run(BATCHES[:0] or BATCHES[:1])
-    entry.says(f'Check python -c "import apex". Fix {fix} needs torch only. Proof the trainer is built.')
+    entry.says("Means a package is missing for the mode or device:", "and with a very old torch",
+               "or Please install torch>=2.3.1",
+               f'Check python -c "import apex". Fix {fix} needs torch only. Proof the trainer is built.')  # fmt: skip
 
 
 @symptom("Deterministic engine does not support the option of data=None. Please, provide data as iterable")
@@ -662,7 +740,7 @@ def batch_sampler(entry):
     assert code(check, **scope) and list(code(fix, **scope)) == [[0, 1], [2, 3]]
     entry.says(
         f"ReproducibleBatchSampler got a loader, a sampler, or a batch sampler of your own class. Check {check}. Fix "
-        f"{fix}; derive your class from BatchSampler."
+        f"{fix}; derive your class from BatchSampler. Proof it is built."
     )
 
 
@@ -675,10 +753,10 @@ def iter_counter(entry):
 
     entry.heading(failing(run, Events.GET_BATCH_STARTED))
     fix = "Events.ITERATION_COMPLETED"
-    assert run(code(fix)) == 2
+    assert run(code(fix)) == 2  # the second epoch
     entry.says(
         "terminate_epoch came before the first batch of an epoch of a DeterministicEngine. Check which event calls it. "
-        f"Fix call it on {fix}."
+        f"Fix call it on {fix}. Proof the next epoch begins."
     )
 
 
@@ -747,7 +825,12 @@ def returns_none(entry):
     answer, later = engine.run([1]), engine.run([1])
     assert answer is None and isinstance(later, State)
     assert f"run returns {answer} and does nothing" == entry.entry.heading
-    entry.says("or call run once more. Proof run returns a State.")
+    rebuilt = Engine(lambda engine, batch: None)
+    rebuilt.load_state_dict({"iteration": 1, "epoch_length": 2, "max_epochs": 1})
+    assert rebuilt.run([1, 2]).iteration == 2
+    entry.says("Means the run before it ended with an exception. Check the log for",
+               "Fix build a new engine and load the state, or call run once more. Proof run returns a "
+               "State.")  # fmt: skip
 
 
 @symptom("An error vanished and the training went on")
@@ -773,7 +856,7 @@ def vanished(entry):
     engine, _ = run(fix)
     assert failing(engine.run, [1, 2]) == "ValueError: boom" and len(calls) == 2
     entry.says(
-        "a handler of Events.EXCEPTION_RAISED did not raise, or there was one once.",
+        "a handler of Events.EXCEPTION_RAISED did not raise, or there was one once. Check the log for",
         f"Fix end the handler with {fix}, and expect it to be called twice. Proof run raises.",
     )
 
@@ -797,11 +880,19 @@ def no_epoch_completed(entry):
     whole, rest = ends(Events.EPOCH_COMPLETED, max_iters=3)
     entry.says(
         f"terminate() or max_iters ended the run within an epoch. Check {check} is not {rest}. Fix add {fix} to its "
-        "events."
+        "events. Proof it runs once more."
     )
 
 
 @symptom("Contents")
 def contents(entry):
     """That the list is whole, test_troubleshooting.py sees to."""
-    entry.says(*(e.heading for e in read_page(PAGE).entries if e.level == 3))
+    entry.says(" ".join(e.heading for e in read_page(PAGE).entries if e.level in (2, 3) and e.anchor != "contents"))
+
+
+@symptom("Troubleshooting engines")
+def introduction(entry):
+    """That every entry has the four parts in this order, test_troubleshooting.py sees to."""
+    found = [e for e in read_page(PAGE).entries if e.text.startswith("Means")]
+    assert found and all(e.text.index("Check") < e.text.index("Fix") < e.text.rindex("Proof") for e in found)
+    entry.says("Search the text that you see. Each entry: what it means, how to check, the fix, what proves it.")

@@ -28,7 +28,23 @@ def program(entry) -> str:
 def introduction(entry):
     headings = [e.heading for e in read_page(PAGE).entries if e.level == 2]
     assert len(headings) == len(re.findall(r"(?m)^\[", read_page(PAGE).source))
-    entry.says(*headings)
+    entry.says(" · ".join(headings))
+    examples = [e for e in find_examples(PAGE) if e.name]
+    assert examples and all(e.commands or any(o.commands for o in find_examples(PAGE) if o.group == e.group)
+                            for e in examples)  # fmt: skip
+    assert (entry.entry.page.parent.parent / "assets" / "resumable_trainer.py").exists()
+    entry.says("Complete programs: copy the file, run the command, compare the output. For a training that survives "
+               "being stopped, copy resumable_trainer.py.")  # fmt: skip
+
+
+@section("train-and-validate")
+def validate(entry):
+    trainer, evaluator = Engine(nothing), Engine(nothing)
+    when(trainer, Events.EPOCH_COMPLETED, lambda e: evaluator.run([1]))
+    trainer.run([1, 2, 3])
+    assert (trainer.state.iteration, evaluator.state.iteration) == (3, 1) and trainer.state is not evaluator.state
+    assert re.search(r"trainer\.on\(.*\)\ndef \w+\(\):\n.*evaluator\.run", program(entry))
+    entry.says("The evaluator runs in a handler of the trainer; each has a state of its own.")
 
 
 @section("a-step-of-your-own")
@@ -50,8 +66,8 @@ def by_iterations(entry):
     engine.run(itertools.count(), max_iters=5, epoch_length=3)
     assert fired == ["EPOCH_COMPLETED", "TERMINATE", "COMPLETED"]
     entry.says(
-        f"max_iters says when to stop, epoch_length how often {fired[0]} fires. The last epoch is not complete, so it "
-        f"ends with {fired[1]}."
+        f"A stream without an end: max_iters says when to stop, epoch_length how often {fired[0]} fires. The last "
+        f"epoch is not complete, so it ends with {fired[1]}."
     )
     assert "max_iters=" in program(entry) and "epoch_length=" in program(entry)
 
@@ -78,7 +94,7 @@ def look(entry):
     assert got == [1]
     engine.run([1, 2, 3])
     assert got == [1, 2, 3]
-    entry.says("interrupt() returns from run, and the next run goes on with the same data.")
+    entry.says("For a notebook: interrupt() returns from run, and the next run goes on with the same data.")
 
 
 @section("resume-exactly")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from unittest.mock import patch
+
+import ignite.distributed as idist
 import ignite.metrics as m
+import sklearn.metrics
 import torch
 from ignite.engine import Events
+from ignite.metrics.gan import utils as gan
 from probes import metrics as probe
 from support.world import run_world, values
 
@@ -15,7 +22,13 @@ SKILL = f"{ROOM}/SKILL.md"
 
 
 def gotcha(title: str):
-    return fact(SKILL, title)
+    """Register a function that shows what the title says and returns the sentences after it."""
+
+    def register(make):
+        fact(SKILL, title)(lambda: f"{title}. {make()}")
+        return make
+
+    return register
 
 
 @gotcha("compute is collective")
@@ -43,11 +56,12 @@ def fed():
     return a
 
 
-@gotcha("Some need equal shares, most a sample on each rank")
+@gotcha("Some need equal shares, others a sample on each rank")
 def shares():
     broken = probe.on_two_ranks(["ROC_AUC"], empty=False)["ROC_AUC"]
     assert broken[1] == "signal 6", broken
-    assert probe.kind("Precision", True) == "types differ"
+    assert probe.kind("Precision", True) == "types differ" and probe.kind("Precision", False) == "same calls"
+    assert probe.kind("Accuracy", True) == "same calls"
     return (
         "`EpochMetric` and what is built on it (`ROC_AUC`, `AveragePrecision`, `CohenKappa` …) gather all"
         " predictions: 6 on"
@@ -61,6 +75,8 @@ def shares():
 def running_epoch():
     end = quietly(lambda: seen(m.Accuracy(), BINARY, 1, Events.EPOCH_COMPLETED, usage="running_epoch_wise"))
     true = quietly(lambda: seen(m.Accuracy(), BINARY, 1, Events.EPOCH_COMPLETED))
+    last = one(m.Accuracy(), BINARY[-1])
+    assert end == [last] and last != true[0]
     return (
         f"It updates at the end of the epoch, with the last batch's output: {end[0]} where the epoch has {true[0]}."
         f" For an"
@@ -84,6 +100,10 @@ def detach():
     e, a = engine(), m.Accuracy()
     a.attach(e, "m", usage="batch_wise")
     a.detach(e)
+    f, b = engine(), m.Accuracy()
+    b.attach(f, "m", usage="batch_wise")
+    b.detach(f, "batch_wise")
+    assert "m" not in f.run(BINARY).metrics
     return (
         "After `attach(…, usage='batch_wise')`, `detach(engine)` only stops the updates: the next run ends with"
         f" {error(e.run, BINARY)} `MetricsLambda.detach` leaves the metrics it is made of on the engine."
@@ -120,6 +140,8 @@ def binary():
     logits = T([[0.9], [-0.2]])
     rounded = one(m.Accuracy(output_transform=None or (lambda o: o)), ((logits > 0).long(), T([[1], [0]])))
     assert rounded == 1.0
+    scores, y = T([0.9, 0.6, 0.7]), T([1, 0, 1])
+    assert one(m.ROC_AUC(), (scores, y)) > one(m.ROC_AUC(), (scores.round(), y))
     return (
         f"`Accuracy`, `Precision`, `Recall`: {got}; `output_transform=lambda o: ((o[0] > 0).long(), o[1])` for logits."
         f" `CohenKappa` cuts 0.9 to 0 without a word (kappa {kappa}). `ROC_AUC` wants the scores: never round for it."
@@ -155,6 +177,11 @@ def out_of_range():
 def rows():
     got = one(m.ConfusionMatrix(2), (T([[0.1, 0.9], [0.1, 0.9]]), T([0, 0])))
     assert got == [[0, 2], [0, 0]]
+    for average, axis in (("recall", 1), ("precision", 0)):
+        matrix, divided = m.ConfusionMatrix(2), m.ConfusionMatrix(2, average=average)
+        scores, y = torch.eye(2)[[0, 1, 1]], T([0, 0, 1])
+        counts, shares = T(one(matrix, (scores, y))), T(one(divided, (scores, y)))
+        assert torch.allclose(shares, counts / counts.sum(axis, keepdim=True), atol=1e-3)
     return (
         f"Two 0s taken for 1s stand in row 0, column 1: `{got}`. `average='recall'` divides rows, `'precision'`"
         f" columns."
@@ -168,6 +195,7 @@ def batch_means():
     loss = one(m.Loss(lambda p, y: p.mean()), *[(b, b) for b in batches])
     vector = one(m.Average(), batches[0])
     assert (average, loss) == (3.0, 2.0)
+    assert one(m.Loss(lambda p, y: p.sum()), *[(b, b) for b in batches]) != loss
     return (
         f"Losses 1, 1, 1 in one batch and 5 in the next: `Average` of the batch means is {average}, `Loss` weights by"
         f" size: {loss}."
@@ -198,7 +226,7 @@ def samples():
     pair = (torch.ones(2, 3), torch.zeros(2, 3))
     mse = one(m.MeanSquaredError(), pair)
     torch_mse = torch.nn.functional.mse_loss(*pair).item()
-    assert (mse, torch_mse) == (3.0, 1.0)
+    assert (mse, torch_mse) == (3.0, 1.0) and one(m.MeanAbsoluteError(), pair) == mse
     return (
         f"Errors of 1 in shape `(2, 3)`: `MeanSquaredError` {mse}, `torch.nn.functional.mse_loss` {torch_mse}."
         f" Flatten in"
@@ -212,6 +240,9 @@ def large():
     pearson = one(m.regression.PearsonCorrelation(), (near, near))
     fixed = one(m.regression.PearsonCorrelation(), (near - 10000, near - 10000))
     assert fixed == 1.0
+    assert one(m.regression.R2Score(), (near, near + 1)) != one(
+        m.regression.R2Score(), (near - 10000, near - 10000 + 1)
+    )
     return (
         f"Sums are kept in float32: `PearsonCorrelation` of 10001, 10002, 10003 with itself is {pearson}, and"
         f" `R2Score` loses"
@@ -269,7 +300,7 @@ def checkpoint():
         f"Restored in the middle of an epoch, {len(wrong)} lose what they had without a word ("
         + ", ".join(f"`{n}`" for n in wrong)
         + "); those that keep every prediction raise `ValueError` on loading,"
-            " those made of a `ConfusionMatrix` `TypeError` on"
+        " those made of a `ConfusionMatrix` `TypeError` on"
         " saving. Save at the end of an epoch, and leave metrics out."
     )
 
@@ -327,3 +358,133 @@ def thresholds():
         f"AP differs from COCO's in the third digit ({default}, {exact}) until you pass"
         " `rec_thresholds=torch.linspace(0, 1, 101, dtype=torch.float64)`."
     )
+
+
+@fact(SKILL, "Common triggers")
+def f1():
+    samples = probe.SCORES
+    guess, y = samples[0].argmax(1), samples[1]
+    mean, each = one(m.Fbeta(1), samples), one(m.Fbeta(1, average=False), samples)
+    weighted = sklearn.metrics.f1_score(y, guess, average="weighted")
+    by_hand = m.EpochMetric(lambda p, y: sklearn.metrics.f1_score(y, p.argmax(1), average="weighted"))
+    assert probe.close(mean, sklearn.metrics.f1_score(y, guess, average="macro")) and len(each) == 3
+    assert probe.close(one(by_hand, samples), weighted)
+    assert one(m.Fbeta(1, average="micro"), samples) == mean
+    return (
+        '`Fbeta(1)`, the mean over classes, as is `average="micro"`; per class `Fbeta(1, average=False)`; micro or'
+        " weighted: from scikit-learn in an `EpochMetric`."
+    )
+
+
+@fact(SKILL, "Common triggers")
+def own_outputs():
+    e = engine()
+    for part in ("a", "b"):
+        m.Accuracy(output_transform=lambda o, part=part: o[part]).attach(e, part)
+    got = e.run([{"a": BINARY[0], "b": BINARY[1]}]).metrics
+    assert got == {"a": 1.0, "b": 0.0}
+    return "The metric wants other outputs than my step returns. `output_transform`, for each metric its own."
+
+
+@fact(SKILL, "Common triggers")
+def per_batch():
+    code, evaluator, found = 'attach(evaluator, "acc", usage="batch_wise")', engine(), []
+    eval(f"metric.{code}", {"metric": m.Accuracy(), "evaluator": evaluator})
+    m.RunningAverage(m.Accuracy(), alpha=0.5).attach(evaluator, "smooth")
+    evaluator.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda e: found.append([e.state.metrics[n] for n in ("acc", "smooth")])
+    )
+    evaluator.run(BINARY)
+    assert found == [[1.0, 1.0], [0.0, 0.5], [0.0, 0.25]]
+    return f"`{code}`; smoothed: `RunningAverage`."
+
+
+@fact(SKILL, "Common triggers")
+def padding():
+    y_pred, y = T([1, 0, 1]), T([1, 255, 1])
+    drop = m.Accuracy(output_transform=lambda o: (o[0][o[1] != 255], o[1][o[1] != 255]))
+    assert ran(drop, [(y_pred, y)]) == {"m": 1.0}
+    code, scores = "Accuracy.get_sequence_transform(ignore_index=…)", torch.eye(3)[None, [1, 0, 1]]
+    transform = eval(code.replace("…", "255"), {"Accuracy": m.Accuracy})
+    assert ran(m.Accuracy(output_transform=transform), [(scores, y[None])]) == {"m": 1.0}
+    return f"Some targets are padding. Drop them in `output_transform`; for sequences `{code}`."
+
+
+@fact(SKILL, "Common triggers")
+def a_function_of_sklearn():
+    code = "EpochMetric(lambda y_pred, y: f(y.numpy(), y_pred.numpy()))"
+    pair = T([1, 1, 0, 1]), T([1, 0, 0, 0])
+    metric = eval(code, {"EpochMetric": m.EpochMetric, "f": sklearn.metrics.precision_score})
+    right = sklearn.metrics.precision_score(pair[1], pair[0])
+    assert probe.close(one(metric, pair), right) and right != sklearn.metrics.precision_score(*pair)
+    return f"`{code}`."
+
+
+def without(package: str) -> set[str]:
+    """Names of the metrics that ask for the package when it is missing."""
+    hidden = {n: None for n in sys.modules if n == package or n.startswith(f"{package}.")}
+    asking = set()
+    with patch.dict(sys.modules, hidden):
+        for name, (_, data) in probe.SAMPLES.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    probe.fed(name, probe.cut(data)).compute()
+            except ModuleNotFoundError:
+                asking.add(name)
+    return asking
+
+
+@fact(SKILL, "Useful boundary notes")
+def packages():
+    named = {"ROC_AUC", "AveragePrecision", "MatthewsCorrCoef"}
+    families = {"RocCurve", "PrecisionRecallCurve", "CalinskiHarabaszScore", "DaviesBouldinScore", "SilhouetteScore"}
+    assert without("sklearn") == named | families
+    assert without("scipy") >= {"FID", "KendallRankCorrelation", "SpearmanRankCorrelation"}
+    assert {n for n in without("torchvision") if "ObjectDetection" not in n} == set()
+    assert len(without("torchvision")) == 2 and "torchvision" in error(missing_inception)
+    return (
+        "`ROC_AUC`, `AveragePrecision`, `MatthewsCorrCoef`, the curves and the clustering scores need scikit-learn;"
+        " `FID`, `KendallRankCorrelation`, `SpearmanRankCorrelation` scipy; object detection and the Inception model"
+        " torchvision."
+    )
+
+
+def missing_inception():
+    with patch.dict(sys.modules, {"torchvision": None}):
+        gan.InceptionModel(True)
+
+
+@fact(SKILL, "Useful boundary notes")
+def where_sums_live():
+    code, loss = "device=idist.device()", torch.nn.functional.mse_loss
+    default, moved = m.Loss(loss), m.Loss(loss, device="meta")
+    asked = m.Loss(loss, **eval(f"dict({code})", {"idist": idist}))
+    assert [x._sum.device.type for x in (default, moved, asked)] == ["cpu", "meta", idist.device().type]
+    return f"The sums live on the CPU by default, so each batch on a GPU costs a transfer; `{code}` keeps them there."
+
+
+@fact(SKILL, "Useful boundary notes")
+def single_precision():
+    class Sums(m.Metric):
+        def reset(self):
+            pass
+
+        update = compute = reset
+
+    dtypes = [str(Sums(**where)._double_dtype) for where in ({}, {"device": "mps"})]
+    elsewhere, there = (d.removeprefix("torch.") for d in dtypes)
+    assert str(m.PSNR(1.0)._sum_of_batchwise_psnr.dtype) == dtypes[0]
+    return f'With `device="mps"` sums that are {elsewhere} elsewhere are {there}.'
+
+
+@fact(SKILL, "Useful boundary notes")
+def same_everywhere():
+    def main(rank):
+        a = m.Accuracy()
+        a.update((T([1, 0]), T([1, rank])))
+        return a.compute()
+
+    both = values(run_world(2, main))
+    assert both[0] == both[1] == 0.75
+    return "To stop or save by a metric use its value on every rank: it is the same on all."

@@ -16,11 +16,11 @@ from ignite.metrics.gan import fid
 from ignite.metrics.gan import utils as gan
 from probes import metrics as probe
 from support.claims import proves
-from support.pages import slug
+from support.pages import find_entry, slug
 from support.world import run_world, values
 
 from .api_reference import BINARY
-from .facts import ROOM, T, engine, error, one, quietly, ran, unlinked
+from .facts import REFERENCE, ROOM, T, engine, error, one, quietly, ran, unlinked
 
 PAGE = f"{ROOM}/references/troubleshooting.md"
 ENTRIES: list[tuple[str, str, Callable]] = []  # section, heading, what makes its message and its four parts
@@ -49,11 +49,29 @@ def symptom(section: str, heading: str) -> Callable:
 
 @proves(f"{PAGE}#contents")
 def contents(entry):
-    for _, heading, _ in ENTRIES:
-        entry.says(heading)
+    lines = [line for section in SECTIONS for line in (section, *(h for s, h, _ in ENTRIES if s == section))]
+    entry.says(" ".join(lines))
 
 
-OUTPUT, SHAPES, STATE, RANKS, PACKAGES = (
+@proves(f"{PAGE}#troubleshooting-ignitemetrics")
+def introduction(entry):
+    complaint = error(m.SSIM, 1.0, kernel_size=4).strip("`")
+    assert complaint in find_entry(f"{REFERENCE}#psnr-ssim").text
+
+    def main(rank):
+        if rank:
+            raise ValueError("the first")
+        idist.all_reduce(1)
+
+    echo, first = run_world(2, main)
+    assert first.error == "ValueError" and "peer" in echo.message, echo
+    entry.says(
+        "Search this page for the text that you see; complaints about arguments are in api-reference.md, at the"
+        " metric. On several ranks explain the first error by time."
+    )
+
+
+SECTIONS = OUTPUT, SHAPES, STATE, RANKS, PACKAGES = (
     "The output of the engine", "Shapes and types", "Attaching and state", "On several ranks", "Packages",
 )  # fmt: skip
 

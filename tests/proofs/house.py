@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import re
 from pathlib import Path
 
 import ignite
 import ignite.distributed as idist
+import test_tokens
 from support import BUNDLE, DISTRIBUTED, claims, examples, launchers, releases, world
 from support.claims import proves
 from support.pages import read_page
 from support.programs import help_of
 from support.smoke import forked_smoke
+from test_install import command as wheel
+from test_release import release_build
 
 SMOKE = DISTRIBUTED / "scripts" / "distributed_smoke.py"
-CLIENTS = {  # where each looks for skills, by its own documentation
-    "Claude Code, all projects": "~/.claude/skills",
-    "Claude Code, one project": ".claude/skills",
-    "Codex": "~/.codex/skills",
-}
 LINKING = {"a", "and", "at", "each", "every", "for", "in", "is", "of", "one", "or", "that", "the", "to", "under",
            "what", "which", "your"}
 
@@ -65,15 +64,49 @@ def heart(entry):
 
 @proves("README.md#install")
 def install(entry):
+    """The lines are made of the manifests' names and of the wheel's folders; tests/clients runs them as printed."""
     name = re.search(r"^name: (.*)$", read_page("SKILL.md").source, re.M)[1]
-    router = inside("SKILL.md")
-    entry.says("The repository root is the skill folder.")
+    market = json.loads((BUNDLE / inside(".claude-plugin/marketplace.json")).read_text())
+    plugin, = market["plugins"]
+    extension = json.loads((BUNDLE / inside("gemini-extension.json")).read_text())["name"]
+    whole = f"{plugin['name']}@{market['name']}"
+    user = {client: f"~/{folders[0]}/{name}" for client, folders in wheel.CLIENTS.items()}
+    again = "the same line again"
     entry.table([
-        ["client", "command"],
-        *([client, f"`git clone <url> {folder}/{name}`"] for client, folder in CLIENTS.items()),
-        ["others", f"clone it, and point the client's instructions at `{router}`"],
+        ["client", "install", "update"],
+        ["Claude Code", f"`git clone <url> {user['claude']}`", "`git pull` there"],
+        ["Claude Code, as a plugin", f"`claude plugin marketplace add <url>`, then `claude plugin install {whole}`",
+         f"`claude plugin marketplace update {market['name']}`, then `claude plugin update {whole}`"],
+        ["Codex", f"`git clone <url> {user['codex']}`", "`git pull` there"],
+        ["Gemini CLI", "`gemini skills install <url> --consent`", again],
+        ["Gemini CLI, as an extension", "`gemini extensions install <url> --consent`",
+         f"`gemini extensions update {extension}`"],
+        ["Cursor", "`npx skills add <url> -g -y -a cursor`", again],
+        ["GitHub Copilot", "`npx skills add <url> -g -y -a github-copilot`", again],
     ])
-    entry.says("<url> is the address that you cloned from, or see this page at. To update, git pull in that folder.")
+    entry.says(
+        f"<url> is the address that you cloned from, or see this page at. Each line is run by the tests with the "
+        f"client's own command, in an empty home folder; the client then lists one skill, {name}.",
+        f"For one project, clone into its {wheel.CLIENTS['claude'][1]}/ or {wheel.CLIENTS['codex'][1]}/, or leave -g "
+        "away.",
+    )
+    command = re.search(r"^([\w-]+) = .*:main", (BUNDLE / "pyproject.toml").read_text(), re.M)[1]
+    said = wheel.__doc__
+    lines = [f"{command} {words}" for words in ("install claude --user", "install codex --project",
+                                                "uninstall claude --user")]
+    assert all(line in said for line in lines) and "--dry-run" in said, said
+    entry.table([
+        ["with the wheel", "command"],
+        ["see what would be done", f"`{command} install claude --dry-run`"],
+        ["install for all projects, or for one", f"`{lines[0]}`, `{lines[1]}`"],
+        ["remove what it wrote, nothing else", f"`{lines[2]}`"],
+    ], number=1)
+
+
+@proves("README.md#what-it-costs")
+def costs(entry):
+    entry.says(f"In tokens, counted with {test_tokens.TOKENIZER};")
+    entry.table(test_tokens.table())
 
 
 @proves("README.md#is-this-machine-all-right")
@@ -138,6 +171,13 @@ def test_it(entry):
     assert shown.text.strip() == "make test", f"README.md:{shown.line}: {shown.text}"
     for tool in ("slurm", "mpirun", "two_hosts"):
         assert launchers.missing(tool) is None or tool in launchers.missing(tool)
+    assert "npm install" in recipe("clients") and "tests/clients" in recipe("clients")
+    assert "release/build.py" in recipe("release")
+    entry.says(
+        "make clients fetches the clients of the table above (npm, about 800 MB) and tries each line of it;",
+        f"make release builds archive, wheel and checksums into {release_build.DIST}/, the same "
+        "bytes on every day.",
+    )
     printed = forked_smoke(flag(SMOKE, "--env")).out
     assert ignite.__version__ in printed
     entry.says(
@@ -210,24 +250,36 @@ def starts_processes(program: Path) -> bool:
 
 @proves("SECURITY.md#security")
 def rights(entry):
-    """What a program starts, writes and connects to, against its options and its source."""
-    train, evaluate, every = (BUNDLE / p for p in (DISTRIBUTED / "assets/train.py", DISTRIBUTED / "assets/evaluate.py",
-                                                   BUNDLE / "scripts/smoke.py"))
+    """What a program starts, writes and connects to, against its options; test_security.py holds it to that."""
+    scripts = DISTRIBUTED / "scripts"
+    log, check, inspect = (scripts / f"{n}.py" for n in ("explain_log", "check_script", "inspect_job"))
+    train, evaluate = (DISTRIBUTED / "assets" / f"{n}.py" for n in ("train", "evaluate"))
     rooms = sorted(p for p in BUNDLE.glob("sub-skills/*/scripts/*_smoke.py") if p != SMOKE)
     assert len(rooms) == 3 and "os.fork()" in (BUNDLE / "scripts/smoke_runner.py").read_text()
     source = SMOKE.read_text()
     assert "/proc" in source and '"scontrol"' in source and ("TemporaryDirectory" in source or "mkdtemp" in source)
-    assert all(map(starts_processes, (SMOKE, train, every)))
+    assert all(map(starts_processes, (SMOKE, train, BUNDLE / "scripts/smoke.py", inspect)))
+    looks = inspect.read_text()
+    assert all(f'"{word}"' in looks for word in ("py-spy", "nvidia-smi")) and "signal.SIGUSR1" in looks
     launches = "the folders given to it torchrun, with {} the other ranks"
+    command = re.search(r"^([\w-]+) = .*:main", (BUNDLE / "pyproject.toml").read_text(), re.M)[1]
+    ends = "a temporary folder, removed at the end"
     entry.says(
-        f"{SMOKE.name} the environment, /proc the file given to {flag(SMOKE, '--output')}; a temporary folder, "
-        f"removed at "
-        "the end its ranks; scontrol in a SLURM step loopback; in a launched world, the other ranks",
-        f"{inside(every)} – – the smoke scripts –",
-        ", ".join(p.name for p in rooms) + f" – the file given to {flag(rooms[0], '--output')}; a temporary folder, "
-        "removed at the end a process a check loopback",
-        f"assets/{train.name} its data folder, checkpoints {launches.format(flag(train, '--nproc-per-node'))}",
-        f"assets/{evaluate.name} its data folder, a checkpoint {launches.format(flag(evaluate, '--nproc-per-node'))}",
+        f"{SMOKE.name} the environment, /proc the file given to {flag(SMOKE, '--output')}; {ends} its ranks; "
+        "scontrol in a SLURM step loopback; in a launched world, the other ranks",
+        f"{Path(inside('scripts/smoke.py')).name} – – the smoke scripts –",
+        ", ".join(p.name for p in rooms) + f" – the file given to {flag(rooms[0], '--output')}; {ends} a process a "
+        "check loopback",
+        f"{log.name} the logs given to it the file given to {flag(log, '--html')} – –",
+        f"{check.name} the files and folders given to it the file given to {flag(check, '--output')} – –",
+        f"{inspect.name} /proc, and the memory of the job's ranks through py-spy the file given to "
+        f"{flag(inspect, '--html')} py-spy; nvidia-smi –",
+        f"{train.name} its data folder, checkpoints {launches.format(flag(train, '--nproc-per-node'))}",
+        f"{evaluate.name} its data folder, a checkpoint {launches.format(flag(evaluate, '--nproc-per-node'))}",
+        f"{command} its own package the client's folder of skills – –",
+        "torch itself makes an empty folder torchinductor_USER",
+        f"{log.name} and {check.name} import and run nothing of what they read. {inspect.name} changes no process; it "
+        "sends one signal, SIGUSR1, and only to a rank that catches it.",
     )
 
 

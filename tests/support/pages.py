@@ -17,7 +17,8 @@ from markdown_it import MarkdownIt
 
 from . import BUNDLE
 
-NOT_PAGES = {".git", ".venv", ".matrix", ".pytest_cache", ".ruff_cache", "tests", "node_modules", "build", "dist"}
+NOT_PAGES = {".git", ".venv", ".matrix", ".clients", ".pytest_cache", ".ruff_cache", "tests", "node_modules", "build",
+             "dist"}
 
 
 @dataclass

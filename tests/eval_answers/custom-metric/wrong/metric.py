@@ -1,0 +1,22 @@
+import torch
+from ignite.exceptions import NotComputableError
+from ignite.metrics import Metric
+from ignite.metrics.metric import reinit__is_reduced, sync_all_reduce
+
+
+class WorstError(Metric):
+    _state_dict_all_req_keys = ("_worst",)
+
+    @reinit__is_reduced
+    def reset(self):
+        self._worst = torch.tensor(-1.0, device=self._device)
+
+    @reinit__is_reduced
+    def update(self, output):
+        y_pred, y = output
+        self._worst = torch.maximum(self._worst, (y_pred - y).abs().max().to(self._device))
+
+    def compute(self):
+        if self._worst < 0:
+            raise NotComputableError("WorstError needs at least one example")
+        return self._worst.item()

@@ -148,15 +148,26 @@ def free_port() -> int:
 
 @cache
 def missing(tool: str) -> str | None:
-    """Why "slurm", "mpirun" or "two_hosts" cannot be used on this machine, or None if it can."""
+    """Why "slurm", "mpirun", "two_hosts" or "mounts" cannot be used on this machine, or None if it can."""
     programs = {
         "slurm": ("slurmctld", "slurmd", "srun", "sbatch", "sinfo"),
         "mpirun": ("mpirun",),
         "two_hosts": ("ip", "nsenter", "unshare", "mount"),
+        "mounts": ("mount",),
     }[tool]
     absent = [p for p in programs if not shutil.which(p, path=_PATH)]
     if absent:
         return f"{tool}: not installed: {', '.join(absent)} (apt-get install {' '.join(DEBIAN_PACKAGES)})"
+    if tool == "mounts":
+        pid = os.fork()
+        if pid == 0:
+            try:
+                in_private_mounts()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        if os.waitpid(pid, 0)[1]:
+            return "mounts: a mount namespace cannot be made here"
     if tool == "two_hosts":
         try:
             with two_hosts():
@@ -374,6 +385,16 @@ def _ip(*argv: str) -> None:
 def _check(result: int, what: str) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+# ---- mounts
+
+
+def in_private_mounts(*mounts: Sequence[str | Path]) -> None:
+    """Run mount with each list of arguments where only this process and its children see it; needs root."""
+    _check(ctypes.CDLL(None, use_errno=True).unshare(_NEWNS), "unshare")
+    for arguments in (("--make-rprivate", "/"), *mounts):
+        subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True, text=True, timeout=20)
 
 
 # ---- processes

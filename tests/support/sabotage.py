@@ -257,6 +257,24 @@ def subtle_faults() -> dict[str, str]:
     return {label: name for label, (name, _) in _subtle().items()}
 
 
+def slow_down(module: str, names: tuple[str, ...], seconds: float, copies: float = 0.0) -> None:
+    """Make functions of a module sleep on the chosen rank before they work; with `copies` also Tensor.copy_."""
+    import torch
+
+    def slow(original, delay):
+        def replacement(*args, **kwargs):
+            if on_chosen_rank():
+                time.sleep(delay)
+            return original(*args, **kwargs)
+
+        return replacement
+
+    for name in names:
+        setattr(sys.modules[module], name, slow(getattr(sys.modules[module], name), seconds))
+    if copies:
+        torch.Tensor.copy_ = slow(torch.Tensor.copy_, copies)
+
+
 HOOK = """
 import importlib.abc, importlib.util, sys
 sys.path.append({tests!r})

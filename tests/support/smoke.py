@@ -56,8 +56,14 @@ class ForkedSmoke:
     """One run of the script in a fork; `finish` waits for it. Several can be under way at once."""
 
     def __init__(
-        self, argv: list[str], prepare: Callable[[], None] | None = None, env: dict[str, str] | None = None, module=None
+        self,
+        argv: list[str],
+        prepare: Callable[[], None] | None = None,
+        env: dict[str, str] | None = None,
+        module=None,
+        session: bool = False,
     ):
+        """`session`: in a session of its own, by which all that it starts can be found."""
         module = module or smoke_module()  # of distributed_smoke.py, unless another smoke script's is given
         self.folder = tempfile.TemporaryDirectory(prefix="smoke-test-")
         self.start = time.monotonic()
@@ -72,6 +78,8 @@ class ForkedSmoke:
                     del os.environ[name]
                 os.environ.update(env or {})
                 module.STARTED = time.monotonic()
+                if session:
+                    os.setsid()
                 if prepare:
                     prepare()
                 code = module.main(argv)
@@ -118,6 +126,77 @@ def forked_smokes(jobs: list[dict], at_once: int) -> list[Result]:
             results[number] = running.pop(number).finish()
         time.sleep(0.005)
     return [results[n] for n in range(len(jobs))]
+
+
+def in_session(session: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.parent.name))
+    return found
+
+
+def faulty_smokes(
+    *jobs: dict, act: Callable[[list[ForkedSmoke]], None] | None = None, within: float, tidy: bool = True
+) -> list[Result]:
+    """Run ForkedSmoke(**job) for each job at once, with a fault, and see that nothing of it is left.
+
+    `act` does something to them meanwhile. Asserts that all end within the time, and that no process is left, in the
+    temporary folder no file, and in the working folder nothing new; `tidy=False` leaves out the files.
+    """
+    with tempfile.TemporaryDirectory(prefix="faulty-") as folder:
+
+        def prepared(job):
+            def prepare():
+                tempfile.tempdir = folder
+                (job.get("prepare") or (lambda: None))()
+
+            return {**job, "prepare": prepare, "session": True}
+
+        before, smokes = sorted(os.listdir(".")), [ForkedSmoke(**prepared(job)) for job in jobs]
+        try:
+            if act:
+                act(smokes)
+            end = time.monotonic() + within
+            while not all([s.done() for s in smokes]):
+                assert time.monotonic() < end, f"not over in {within} s: {[in_session(s.pid) for s in smokes]}"
+                time.sleep(0.01)
+            left = time.monotonic() + 3  # whom the kernel ends after its parent needs a moment
+            while (alive := [p for s in smokes for p in in_session(s.pid)]) and time.monotonic() < left:
+                time.sleep(0.02)
+            assert not alive, [Path(f"/proc/{p}/cmdline").read_text() for p in alive]
+        finally:
+            for smoke in smokes:
+                for pid in in_session(smoke.pid):
+                    os.kill(pid, 9)
+                if not smoke.done():
+                    os.waitpid(smoke.pid, 0)
+        results = [s.finish() for s in smokes]
+        if tidy:
+            assert os.listdir(folder) == [] and sorted(os.listdir(".")) == before
+        return results
+
+
+def faulty_smoke(*argv: str, within: float = 60, act=None, tidy: bool = True, **job) -> Result:
+    """The same for one."""
+    return faulty_smokes({"argv": [*argv, "--format", "json"], **job}, act=act, within=within, tidy=tidy)[0]
+
+
+def result_of(finished) -> Result:
+    """What launchers.run gave, as that of a smoke; asserts that it ended by itself and left no process."""
+    assert not finished.timed_out and not finished.left_behind, finished.report()
+    return Result(finished.returncode, finished.stdout, finished.stderr, finished.seconds)
+
+
+def finding_of(result: Result) -> dict:
+    """The one cause that a report names."""
+    (finding,) = result.report["diagnosis"]
+    return finding
 
 
 def fresh_smoke(

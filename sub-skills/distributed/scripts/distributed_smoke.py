@@ -34,6 +34,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -143,6 +144,7 @@ class World:
         # Many ranks on few cores are slow, and each kind of input has been tried in the world of one before
         self.crowded = self.size > 8 and not self.launched
         self.mismatches, self.store, self.current, self._round = [], None, None, {}
+        self.began, self.measured = time.monotonic(), None
 
     def connect(self):
         if not self.serial and self.store is None:
@@ -494,7 +496,12 @@ def _(w):
     if w.serial:
         w.expect("new_group([0])", idist.new_group([0]), [0])
         return
-    for members in ([w.last], list(range(min(4, w.size)))):
+    several = [[w.last], list(range(min(4, w.size)))]
+    if w.target == "horovod":  # which takes no set of ranks twice, and has that of all ranks from the start
+        everyone = list(range(w.size))
+        w.expect_raises("all ranks", ValueError, "duplicate process set", idist.new_group, everyone)
+        several = [[w.last]] * (w.size > 1)
+    for members in several:
         group = idist.new_group(members)
         if w.rank in members and w.native:
             x = torch.tensor([w.rank + 1], device=own_device(w))
@@ -503,8 +510,12 @@ def _(w):
         elif w.native:
             w.expect(f"rank {w.rank} stands outside {members}", group, dist.GroupMember.NON_GROUP_MEMBER)
         w.expect("it is a group of its own", group is dist.group.WORLD, False)
+        if w.target == "horovod":
+            w.expect("ranks of the process set", group.ranks, members)
         if w.mismatches:
             return  # the others may wait within a group that this rank does not have
+    if not w.native:
+        return
     with contextlib.suppress(AttributeError, RuntimeError):  # private in torch; read where it can be
         group = idist.new_group([0], timeout=timedelta(seconds=77))
         seen = group._get_backend(torch.device("cpu")).options._timeout
@@ -598,6 +609,8 @@ def _(w):
     tensors = [torch.full(shape, float(i + 1)) for i, shape in enumerate(shapes)]
     gathered = idist.all_gather_tensors_with_shapes(tensors[w.rank].to(own_device(w)), shapes)
     w.expect("tensors of different shapes, unpadded", gathered, tensors)
+    if w.target == "horovod":
+        return  # a group given as a list is a new process set for each call
     members = subgroups(w.size)[-1]
     mine = torch.arange(w.rank + 1, device=own_device(w))
     flat = idist.all_gather_tensors_with_shapes(mine, [[m + 1] for m in members], group=members)
@@ -613,7 +626,7 @@ def _(w):
         x = torch.tensor([src + 1.5, 2.0], device=device) if mine else torch.zeros(2, device=device)
         result = idist.broadcast(x, src=src)
         w.expect(f"a tensor from rank {src}", result, torch.tensor([src + 1.5, 2.0]))
-        w.expect("the result is the tensor that was given", result is x, True)
+        w.expect("the result is the tensor that was given", result is x, w.target != "horovod")
         w.expect(f"a number from rank {src}", idist.broadcast(src + 0.25 if mine else 0.0, src=src), src + 0.25)
         w.expect(f"a str from rank {src}", idist.broadcast(f"from {src}" if mine else "", src=src), f"from {src}")
         text = f"{src % 10}" * 1100
@@ -1041,6 +1054,154 @@ def _(w):
 
 
 # ------------------------------------------------------------------------------------------------------------------
+# --payload: how fast is this world, and which rank holds it up
+# ------------------------------------------------------------------------------------------------------------------
+# Bytes that cross each link per byte of the message, in a world of n: what nccl-tests multiply algbw with for busbw.
+OPERATIONS = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "broadcast": lambda n: 1}
+WAITING = ("torch/distributed/", "torch/cuda/", "horovod/", "torch_xla/")  # where a rank waits for the others
+WORKLOAD_SECONDS = 20.0  # at most, and at most two fifths of what is left
+
+
+def sizes_up_to(payload, ranks):
+    """Three message sizes in bytes, each a whole number of floats per rank; size / 256, size / 16, size."""
+    unit = 4 * ranks
+    return sorted({max(unit, payload // part // unit * unit) for part in (256, 16, 1)})
+
+
+def workload(w):
+    """Time the collectives at a few sizes, and how long this rank keeps the others waiting.
+
+    Collectives end on all ranks at once, so the time inside one says nothing of who was late. A thread therefore looks
+    each millisecond where this rank is: outside a collective, or not running at all, it is the others that wait.
+    """
+    device, rows, steps = own_device(w), [], 0
+    settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    sizes = sizes_up_to(w.payload, w.size)
+    share = min(WORKLOAD_SECONDS, 0.4 * (w.timeout - (time.monotonic() - w.began))) / (len(sizes) * len(OPERATIONS))
+    own, over = [0.0], threading.Event()
+    watch = threading.Thread(target=watch_own_part, args=(own, over), daemon=True)
+    for size in sizes:
+        whole = torch.zeros(size // 4, device=device)
+        fresh, part = torch.zeros_like(whole), torch.zeros(size // 4 // w.size, device=device)
+        for name in OPERATIONS:
+
+            def step(number):
+                """Seconds of the local copy and of the collective; broadcasts start at each rank in turn."""
+                start = time.perf_counter()
+                whole.copy_(fresh)
+                settle()
+                copied = time.perf_counter()
+                if name == "all_reduce":
+                    idist.all_reduce(whole)
+                elif name == "all_gather":
+                    idist.all_gather(part)
+                else:
+                    idist.broadcast(whole, src=number % w.size)
+                settle()
+                return copied - start, time.perf_counter() - copied
+
+            step(0)
+            first = max(w.share(f"first-{name}-{size}", sum(step(1))))  # all ranks must take as many steps
+            iterations = max(1, min(w.iterations, int(share / max(first, 1e-6))))
+            if not watch.is_alive():
+                watch.start()
+            own[0] = 0.0
+            times = [step(number) for number in range(iterations)]
+            rows.append(
+                {
+                    "operation": name,
+                    "bytes": size,
+                    "iterations": iterations,
+                    "seconds": median([inside for _, inside in times]),
+                    "copy": median([copy for copy, _ in times]),
+                    "own": own[0] / iterations,
+                    "step": sum(map(sum, times)) / iterations,
+                }
+            )
+            if name == "broadcast":
+                rows[-1]["from"] = [median([t for _, t in times[r :: w.size]]) for r in range(w.size)]
+            steps += iterations
+    over.set()
+    watch.join()
+    w.measured = {"device": device.type, "steps": steps, "rows": rows}
+
+
+def watch_own_part(own, over, tick=0.001):
+    """Add up the seconds in which the main thread was not inside a collective, or nothing of this process ran."""
+    main, last = threading.main_thread().ident, time.monotonic()
+    while not over.wait(tick):
+        now, frame = time.monotonic(), sys._current_frames()[main]
+        if not any(place in frame.f_code.co_filename for place in WAITING):
+            own[0] += now - last
+        elif now - last > 5 * tick:
+            own[0] += now - last - tick
+        last = now
+
+
+def median(values):
+    """The middle value; NaN of nothing."""
+    values = sorted(values)
+    return values[len(values) // 2] if values else float("nan")
+
+
+def summarise_workload(measured, hosts):
+    """What the ranks measured ({rank: measured}) as the report has it."""
+    size, first = len(measured), measured[0]
+    rows = []
+    for number, row in enumerate(first["rows"]):
+        seconds = {r: m["rows"][number]["seconds"] for r, m in sorted(measured.items())}
+        algbw = {r: row["bytes"] / max(t, 1e-9) / 1e9 for r, t in seconds.items()}
+        rows.append(
+            {
+                "operation": row["operation"],
+                "bytes": row["bytes"],
+                "iterations": row["iterations"],
+                "latency_us": {str(r): round(1e6 * t, 1) for r, t in seconds.items()},
+                "algbw_gbs": {str(r): round(bw, 4) for r, bw in algbw.items()},
+                "busbw_gbs": {str(r): round(bw * OPERATIONS[row["operation"]](size), 4) for r, bw in algbw.items()},
+            }
+        )
+    weight = {r: sum(x["iterations"] for x in m["rows"]) for r, m in measured.items()}
+    own = {r: sum(x["own"] * x["iterations"] for x in m["rows"]) / weight[r] for r, m in measured.items()}
+    step = max(sum(x["step"] * x["iterations"] for x in m["rows"]) / weight[r] for r, m in measured.items())
+    largest = max(x["bytes"] for x in first["rows"])
+    copy = {r: median([x["copy"] for x in m["rows"] if x["bytes"] == largest]) for r, m in measured.items()}
+    sends = {
+        r: min(x["from"][r] for k, m in measured.items() if k != r for x in m["rows"][-1:]) for r in measured
+    }  # the soonest that another rank has what r sent
+    ranks = {
+        str(r): {
+            "host": hosts[r],
+            "own_ms": round(1e3 * own[r], 3),
+            "copy_gbs": round(largest / max(copy[r], 1e-9) / 1e9, 2),
+            "sends_ms": None if sends[r] != sends[r] else round(1e3 * sends[r], 3),
+        }
+        for r in sorted(measured)
+    }
+    return {"device": first["device"], "rows": rows, "ranks": ranks, "slowest": slowest_rank(own, sends, step, hosts)}
+
+
+def slowest_rank(own, sends, step, hosts):
+    """The rank that holds the others up most, and whether it stands out from them."""
+    rank = max(own, key=own.get)
+    others = median([t for r, t in own.items() if r != rank])
+    clear = own[rank] > 1.5 * others and own[rank] - others > 0.2 * step
+    text = f"{1e3 * own[rank]:.2f} ms of each step of {1e3 * step:.2f} ms outside the collectives"
+    text += f", others {1e3 * others:.2f} ms"
+    if not clear and len(own) > 2 and all(t == t for t in sends.values()):
+        slow = max(sends, key=sends.get)
+        usual = median([t for r, t in sends.items() if r != slow])
+        if sends[slow] > 3 * usual and sends[slow] - usual > 1e-3:
+            rank, clear = slow, True
+            text = f"what it sends takes {1e3 * sends[slow]:.2f} ms to the nearest rank"
+            text += f", from others {1e3 * usual:.2f} ms"
+    return {"rank": rank, "host": hosts[rank], "stands_out": clear, "text": text}
+
+
+WORKLOAD = Check("workload", workload, "joined", 2, ["initialize"], None, False)
+
+
+# ------------------------------------------------------------------------------------------------------------------
 # A rank: takes one command at a time from its supervisor, answers each
 # ------------------------------------------------------------------------------------------------------------------
 def be_rank(commands, events, log, stacks):
@@ -1080,7 +1241,7 @@ def answer(world, command):
     world.mismatches, world.current, error = [], name, None
     try:
         world.connect()
-        CHECKS[name].function(world)
+        CHECKS.get(name, WORKLOAD).function(world)
         world.expect("working folder", working_folder(), world.cwd)
         world.expect("child processes left", listed_children(), [])
     except OutOfStep:
@@ -1088,6 +1249,8 @@ def answer(world, command):
     except BaseException as e:
         error = {"type": type(e).__name__, "text": shorten(str(e)), "traceback": traceback.format_exc()[-3000:]}
     event = {"check": name, "seconds": time.monotonic() - start, "error": error}
+    if world.measured:
+        event["measured"], world.measured = world.measured, None
     if world.mismatches:
         what, observed, expected = world.mismatches[0]
         event["mismatch"] = {
@@ -1153,6 +1316,7 @@ class LocalRank:
 
     def __init__(self, rank, folder, start_method):
         self.rank, self.host, self.exit, self.buffer = rank, socket.gethostname(), None, b""
+        self.kills = out_of_memory_kills()
         self.log, self.stacks = f"{folder}/rank{rank}-{time.monotonic_ns()}.log", f"{folder}/rank{rank}.stack"
         command_read, self.commands = os.pipe()
         self.events, event_write = os.pipe()
@@ -1221,6 +1385,8 @@ class LocalRank:
             if pid:
                 code = os.waitstatus_to_exitcode(status)
                 self.exit = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+                if code == -signal.SIGKILL and out_of_memory_kills() > self.kills:
+                    self.exit += OUT_OF_MEMORY
                 if self.process is not None:
                     self.process.returncode = code
             elif time.monotonic() > end:
@@ -1267,6 +1433,16 @@ class LocalRank:
         with contextlib.suppress(OSError):
             return Path(self.log).read_text(errors="replace").strip()[-1500:]
         return ""
+
+
+OUT_OF_MEMORY = ", and the kernel has just killed a process for want of memory"
+
+
+def out_of_memory_kills():
+    """How many processes the kernel has killed for want of memory since it started (Linux; elsewhere 0)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/vmstat").read_text().partition("\noom_kill ")[2].split()[0])
+    return 0
 
 
 def readable(descriptor, seconds):
@@ -1392,6 +1568,8 @@ def plan_for(world, only):
                 break
             names |= more
     for c in sorted(CHECKS.values(), key=lambda c: order[c.phase]):
+        if c.id == "finalize" and world.get("payload"):
+            yield WORKLOAD, reason_to_skip(WORKLOAD, world)
         if names is not None and c.id not in names:
             continue
         yield c, reason_to_skip(c, world)
@@ -1481,6 +1659,9 @@ class Run:
             if len(events) < len(ranks) and (time.monotonic() >= limit or STOP):
                 break
         silent = {m.rank: m.look() for m in ranks if m.rank not in events}
+        measured = {r: e["measured"] for r, e in events.items() if e.get("measured")}
+        if measured and len(measured) == len(ranks):
+            self.entry["workload"] = summarise_workload(measured, {m.rank: m.host for m in ranks})
         return self.judge(name, ranks, events, silent, time.monotonic() - start, time.monotonic() >= deadline)
 
     def judge(self, name, ranks, events, silent, seconds, late):
@@ -1646,16 +1827,10 @@ def detect_launch(environ, choice="auto"):
     found = [n for n in three if n in environ]
     if choice == "slurm" or (choice == "auto" and "SLURM_JOB_ID" in environ and "TORCHELASTIC_RUN_ID" not in environ):
         return detect_slurm(environ, choice)
-    if "OMPI_COMM_WORLD_RANK" in environ and not found and number(environ, "OMPI_COMM_WORLD_SIZE", default=1) > 1:
-        raise Problem(
-            "mpirun-without-rank",
-            4,
-            "started by mpirun, which sets no RANK, WORLD_SIZE, LOCAL_RANK: every process would be a world of its own",
-            evidence=[f"OMPI_COMM_WORLD_SIZE={environ['OMPI_COMM_WORLD_SIZE']}"],
-            fix="RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
-            "in a wrapper script",
-            see="references/workflows.md",
-        )
+    if not found and "HOROVOD_RANK" in environ:
+        return detect_horovodrun(environ)
+    if not found:
+        refuse_mpirun(environ)
     if not found and choice == "auto":
         return None
     if len(found) < 3:
@@ -1708,7 +1883,7 @@ def detect_slurm(environ, choice):
         "SLURM_JOB_NUM_NODES",
     )
     missing = [n for n in needed if n not in environ]
-    outside = "SLURM_STEP_ID" not in environ or not under_slurmstepd()
+    outside = "SLURM_STEP_ID" not in environ or not started_by("slurmstepd")
     if missing or (outside and choice == "auto"):
         names = [n for n in environ if n.startswith("SLURM_")]
         why = f"{missing[0]} is missing" if missing else "srun did not start this process"
@@ -1735,14 +1910,62 @@ def detect_slurm(environ, choice):
     return launch
 
 
-def under_slurmstepd():
-    """Whether an ancestor is SLURM's step daemon; unknown (a process namespace of its own, no /proc) counts as yes."""
+def detect_horovodrun(environ):
+    """The same for horovodrun; the supervisors meet next to its rendezvous, on rank 0's host."""
+    size, local_size = number(environ, "HOROVOD_SIZE", 1), number(environ, "HOROVOD_LOCAL_SIZE", 1)
+    away = environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") if local_size < size else None
+    return {
+        "kind": "horovodrun",
+        "rank": number(environ, "HOROVOD_RANK"),
+        "size": size,
+        "local_rank": number(environ, "HOROVOD_LOCAL_RANK"),
+        "local_size": local_size,
+        "node": number(environ, "HOROVOD_CROSS_RANK", default=0),
+        "host": environ.get("MASTER_ADDR") or away or "127.0.0.1",
+        "port": number(environ, "MASTER_PORT", default=number(environ, "HOROVOD_GLOO_RENDEZVOUS_PORT") + 1),
+    }
+
+
+def started_by(*names):
+    """Whether an ancestor is called so; unknown (a process namespace of its own, no /proc) counts as yes."""
     table, pid = processes(), os.getpid()
     while pid in table and pid > 1:
         pid = table[pid][0]
-        if table.get(pid, (0, 0, "", ""))[3].startswith("slurmstepd"):
+        if table.get(pid, (0, 0, "", ""))[3].startswith(names):
             return True
     return not table or pid == 0
+
+
+# What the two families of mpirun call rank, world size, local rank
+MPI_VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+MPI_STARTERS = ("mpirun", "mpiexec", "orte", "prte", "hydra")
+
+
+def refuse_mpirun(environ):
+    """Raise Problem in a process of an mpirun that made a world of several, or where its variables are left over."""
+    for rank, size, local_rank in MPI_VARIABLES:
+        if rank not in environ or number(environ, size, default=1) < 2:
+            continue
+        if not started_by(*MPI_STARTERS):
+            raise Problem(
+                "stale-mpirun",
+                4,
+                f"{rank} is set, but no mpirun started this process: left over",
+                evidence=[f"{size}={environ[size]}"],
+                fix="unset " + " ".join(sorted(n for n in environ if n.startswith(rank.partition("_")[0] + "_"))),
+                see="references/workflows.md#mpirun",
+            )
+        raise Problem(
+            "mpirun-without-rank",
+            4,
+            "started by mpirun, which sets no RANK, WORLD_SIZE, LOCAL_RANK: every process would be a world of its own",
+            evidence=[f"{size}={environ[size]}"],
+            fix=f"RANK=${rank} WORLD_SIZE=${size} LOCAL_RANK=${local_rank} in a wrapper script",
+            see="references/workflows.md#mpirun",
+        )
 
 
 def first_slurm_host(nodelist):
@@ -1850,6 +2073,8 @@ def targets_of(args, launch):
         target = (
             args.targets[0]
             if args.targets
+            else "horovod"
+            if launch["kind"] == "horovodrun"
             else (
                 "nccl"
                 if backends()["nccl"]["available"] and torch.cuda.device_count() > launch["local_rank"]
@@ -1995,6 +2220,8 @@ def conduct_local(args, folder, deadline, entries):
                     node=0,
                     nnodes=1,
                     ports=ports,
+                    payload=args.payload,
+                    iterations=args.iterations,
                     largest=size == max(n for t, n in runs if t == target),
                 )
                 member.send({"do": "join", "set": variables, "unset": launch_names(os.environ), "world": spec})
@@ -2007,6 +2234,7 @@ def conduct_local(args, folder, deadline, entries):
 def conduct_launched(args, launch, folder, deadline):
     """The one run of a launched world. Returns its entry on rank 0; elsewhere an exit code."""
     own = LocalRank(launch["rank"], folder, start_method(args.start_method))
+    threading.Thread(target=end_when_cut_off, args=(args, launch, folder, deadline, own), daemon=True).start()
     try:
         store = meet(launch, deadline)
         if store.add(f"claims/{launch['rank']}", 1) > 1:
@@ -2023,6 +2251,24 @@ def conduct_launched(args, launch, folder, deadline):
         return lead(args, launch, folder, deadline, store, own, hellos)
     finally:
         own.kill()
+
+
+CUT_OFF = 8.0  # seconds after the deadline at which a supervisor no longer waits for the store
+
+
+def end_when_cut_off(args, launch, folder, deadline, own):
+    """A thread: end this process when its main thread is stuck in the store, as it is after the network broke."""
+    time.sleep(max(0.0, deadline + CUT_OFF - time.monotonic()))
+    text = f"rank {launch['rank']} on {socket.gethostname()} gets no answer from the store at "
+    text += f"{launch['host']}:{launch['port']}: its host, or the network to it, is gone"
+    own.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    if launch["rank"] == 0:
+        finding = {"id": "host-lost", "text": text, "evidence": [], "fix": f"ping {launch['host']}"}
+        deliver(args, make_report([], 5, {}, [{**finding, "see": TROUBLE + ANCHORS["froze"]}]))
+    else:
+        print(f"distributed_smoke.py: {text}", file=sys.stderr)
+    leave(5)
 
 
 def preflight(target, launch):
@@ -2051,7 +2297,7 @@ def preflight(target, launch):
                     "interface-down",
                     4,
                     f"GLOO_SOCKET_IFNAME={gloo}, but the interface {name} is down",
-                    evidence=[f"/sys/class/net/{name}/flags lacks IFF_UP"],
+                    evidence=[f"{name} lacks the flag UP"],
                     fix=f"ip link set {name} up",
                     see=TROUBLE + ANCHORS["interface"],
                 )
@@ -2079,6 +2325,16 @@ def preflight(target, launch):
             see=TROUBLE + ANCHORS["missing"],
         )
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if agent and nobody_listens(launch):
+        raise Problem(
+            "stale-torchrun",
+            4,
+            f"the variables of torchrun are set, but no torchrun keeps a store at {launch['host']}:{launch['port']}: "
+            "left over",
+            evidence=[f"{n}={os.environ[n]}" for n in LAUNCH_VARIABLES if n in os.environ],
+            fix="unset " + " ".join(sorted(n for n in launch_names(os.environ) if not n.startswith("SLURM_"))),
+            see=TROUBLE + ANCHORS["partial"],
+        )
     if launch["rank"] == 0 and not agent and not any(map(is_own_address, found)):
         raise Problem(
             "master-elsewhere",
@@ -2090,6 +2346,17 @@ def preflight(target, launch):
         )
 
 
+def nobody_listens(launch):
+    """Whether a connection to the rendezvous is refused: the host is there, and no process has the port."""
+    try:
+        socket.create_connection((launch["host"], launch["port"]), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def is_own_address(address):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as s:
@@ -2099,8 +2366,14 @@ def is_own_address(address):
 
 
 def interface_is_down(name):
-    with contextlib.suppress(OSError, ValueError):
-        return not int(Path(f"/sys/class/net/{name}/flags").read_text(), 16) & 1
+    """Whether the interface lacks IFF_UP; asked of this network namespace, which /sys may not show (Linux)."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:  # SIOCGIFFLAGS
+        reply = fcntl.ioctl(s.fileno(), 0x8913, struct.pack("256s", name.encode()[:15]))
+        return not struct.unpack("H", reply[16:18])[0] & 1
     return False
 
 
@@ -2144,6 +2417,13 @@ def cause_by_text(bad, hellos, launch):
     text = texts_of(bad)
     for pattern, identifier, says, fix, see in (
         (
+            "unable to allocate shared memory",
+            "no-shared-memory",
+            "/dev/shm is too small",
+            "start the container with --shm-size=1g",
+            "",
+        ),
+        (
             "No space left on device",
             "disk-full",
             "a disk is full",
@@ -2158,10 +2438,10 @@ def cause_by_text(bad, hellos, launch):
             "",
         ),
         (
-            "unable to allocate shared memory",
-            "no-shared-memory",
-            "/dev/shm is too small",
-            "start the container with --shm-size=1g",
+            "can't allocate memory",
+            "out-of-memory",
+            "a rank could not get the memory that it asked for",
+            "ulimit -v, free -m, and in a container its memory limit; fewer ranks or smaller batches",
             "",
         ),
         ("Too many open files", "open-files", "the limit of open files is too low", "ulimit -n 4096", ""),
@@ -2206,6 +2486,17 @@ def cause_lost_rank(bad, hellos, launch):
             if said.startswith(("died", "does not return", "its supervisor")):
                 host = c["hosts"][str(rank)]
                 how = "died" if said.startswith("died") else "stopped" if "SIGSTOP" in said else "froze"
+                if said.startswith("its supervisor"):
+                    return cannot_be_reached(c, hellos)
+                if OUT_OF_MEMORY in said:
+                    return {
+                        "id": "out-of-memory",
+                        "text": f"rank {rank} on {host} was killed in {c['id']} for want of memory; "
+                        "the others are victims",
+                        "evidence": [f"rank {rank}: {said}"],
+                        "fix": "fewer ranks or smaller batches per host; free -m, and in a container its memory limit",
+                        "see": TROUBLE + ANCHORS["died"],
+                    }
                 return {
                     "id": f"rank-{how}",
                     "text": f"rank {rank} on {host} {how} in {c['id']}; the others are victims",
@@ -2216,6 +2507,21 @@ def cause_lost_rank(bad, hellos, launch):
                     "see": TROUBLE + ANCHORS["died" if how == "died" else "froze"],
                 }
     return None
+
+
+def cannot_be_reached(c, hellos):
+    """The finding on ranks whose supervisor does not answer any more: several of a host go together."""
+    lost = [r for r in c["ranks"] if c["observed"][str(r)].startswith("its supervisor")]
+    hosts = sorted({c["hosts"][str(r)] for r in lost})
+    address = next((a for r in lost for n, a in hellos.get(r, {}).get("addresses", {}).items() if n != "lo"), hosts[0])
+    return {
+        "id": "host-lost",
+        "text": f"rank {some(lost)} on {', '.join(hosts)} cannot be reached since {c['id']}: the host, or the network "
+        "to it, is gone; the others are victims",
+        "evidence": [f"rank {r}: {t[:200]}" for r, t in c["observed"].items()][:6],
+        "fix": f"ping {address}; ip -s link shows lost packets",
+        "see": TROUBLE + ANCHORS["froze"],
+    }
 
 
 CAUSES = (cause_loopback_name, cause_by_text, cause_lost_rank)
@@ -2232,14 +2538,14 @@ def diagnose(entry, hellos, launch):
 
 def meet(launch, deadline):
     """The store in which the supervisors of a launched world meet: the launcher's own, or one held by rank 0's."""
-    left = timedelta(seconds=max(1.0, deadline - time.monotonic() - 2))
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    address = f"{launch['host']}:{launch['port']}"
+    address, serves = f"{launch['host']}:{launch['port']}", not agent and launch["rank"] == 0
     try:
-        base = dist.TCPStore(
-            launch["host"], launch["port"], None, not agent and launch["rank"] == 0, left, wait_for_workers=False
-        )
-    except (RuntimeError, ValueError) as e:
+        if not serves:  # torch's own client would try twice for as long as it may
+            await_listener(launch["host"], launch["port"], deadline - 2)
+        left = timedelta(seconds=max(1.0, deadline - time.monotonic() - 2))
+        base = dist.TCPStore(launch["host"], launch["port"], None, serves, left, wait_for_workers=False)
+    except (RuntimeError, ValueError, OSError) as e:
         text = str(e).splitlines()[0][:300]
         if "EADDRINUSE" in str(e):
             raise Problem(
@@ -2260,6 +2566,19 @@ def meet(launch, deadline):
         ) from None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "") + os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return dist.PrefixStore(f"smoke/{name}", base)
+
+
+def await_listener(host, port, end):
+    """Return as soon as the port takes connections; OSError, the last one seen, when the time is over."""
+    while True:
+        left = end - time.monotonic()
+        try:
+            socket.create_connection((host, port), timeout=max(0.5, min(5.0, left))).close()
+            return
+        except OSError:
+            if left <= 0 or STOP:
+                raise
+        time.sleep(0.05)
 
 
 def free_port():
@@ -2434,6 +2753,8 @@ def lead(args, launch, folder, deadline, store, own, hellos):
             store_prefix="smoke",
             store_host=launch["host"],
             ports=ports,
+            payload=args.payload,
+            iterations=args.iterations,
         )
         variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
         member.send({"do": "join", "set": variables, "unset": [], "world": spec})
@@ -2501,6 +2822,8 @@ def as_text(report, verbose=False):
         for c in run["checks"]:
             if c["status"] in ("fail", "timeout", "error"):
                 lines += text_of_failure(c, verbose)
+        if "workload" in run:
+            lines += text_of_workload(run["workload"], verbose)
         reasons = {}
         for c in run["checks"]:
             if c["status"] == "skip":
@@ -2530,6 +2853,24 @@ def text_of_failure(c, verbose):
     for r, text in c.get("printed", {}).items():
         lines.append(f"    rank {r} printed: {text[-300:]}")
     return [*lines, f"    see  {c['see']}"]
+
+
+def text_of_workload(found, verbose):
+    """The table of a workload, each cell from the rank that waited longest, and the slowest rank."""
+    lines = [f"  workload on {found['device']:12} {'bytes':>10} {'steps':>6} {'latency us':>11} {'algbw GB/s':>11}"]
+    lines[0] += f" {'busbw GB/s':>11}"
+    for row in found["rows"]:
+        rank = max(row["latency_us"], key=row["latency_us"].get)
+        cells = f"{row['latency_us'][rank]:11.1f} {row['algbw_gbs'][rank]:11.3f} {row['busbw_gbs'][rank]:11.3f}"
+        lines.append(f"    {row['operation']:22} {row['bytes']:>10} {row['iterations']:>6} {cells}")
+    ranks = list(found["ranks"].items())
+    lines += [
+        f"    rank {r:>3} on {seen['host']}: own part {seen['own_ms']:.2f} ms a step, copy {seen['copy_gbs']:.2f} GB/s"
+        for r, seen in ranks[: None if verbose else 16]
+    ]
+    slowest = found["slowest"]
+    verdict = "slowest" if slowest["stands_out"] else "no rank stands out; slowest"
+    return [*lines, f"    {verdict}: rank {slowest['rank']} on {slowest['host']}, {slowest['text']}"]
 
 
 def env_text(env):
@@ -2610,6 +2951,13 @@ def parse(argv):
         default="auto",
         help="of local ranks (default: fork where that is safe)",
     )
+    parser.add_argument(
+        "--payload",
+        metavar="SIZE",
+        help="also time all_reduce, all_gather and broadcast of messages up to SIZE, like 64K, 1M or 1G, and name the "
+        "slowest rank; 20 s at most",
+    )
+    parser.add_argument("--iterations", type=int, metavar="N", help="of each timing (default 20); with --payload")
     parser.add_argument("--verbose", action="store_true", help="every check, whole stacks, tracebacks")
     args = parser.parse_args(argv)
     unknown = [t for t in args.targets if t not in TARGETS]
@@ -2620,6 +2968,12 @@ def parse(argv):
         unknown = [x for x in args.only if x not in CHECKS]
         if unknown or not args.only:
             raise UsageError(f"unknown check {unknown[0]!r}; --list shows them" if unknown else "--only names no check")
+    if args.iterations is not None and args.payload is None:
+        raise UsageError("--iterations goes with --payload SIZE")
+    args.iterations = 20 if args.iterations is None else args.iterations
+    if not 1 <= args.iterations <= 100_000:
+        raise UsageError(f"--iterations {args.iterations}: a number from 1 to 100000 is needed")
+    args.payload = None if args.payload is None else bytes_of(args.payload)
     if args.nproc is not None and not 1 <= args.nproc <= 1024:
         raise UsageError(f"--nproc {args.nproc}: a number of processes from 1 to 1024 is needed")
     if args.output and (os.path.isdir(args.output) or not os.path.isdir(os.path.dirname(args.output) or ".")):
@@ -2627,6 +2981,15 @@ def parse(argv):
     if not 0 < args.timeout < 1e6:
         raise UsageError(f"--timeout {args.timeout}: a positive number of seconds is needed")
     return args
+
+
+def bytes_of(text):
+    """64K, 1M, 1G or a plain number, in bytes (K is 1024)."""
+    head, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in ("K", "M", "G") else (text, "")
+    factor = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[unit]
+    if not (head.isascii() and head.isdigit()) or not 1024 <= int(head) * factor <= 1 << 30:
+        raise UsageError(f"--payload {text}: a size from 1K to 1G is needed, like 64K or 1M")
+    return int(head) * factor
 
 
 def run(args):
@@ -2668,7 +3031,7 @@ def run(args):
             return make_report([], 0, env, []) if not launch or launch["rank"] == 0 else 0
         for target in {t for t, _ in targets_of(args, launch)}:
             preflight(target, launch)
-        with tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             if launch:  # a launcher that lost a rank ends the others: what they know is to be told first
                 HOLD.append("launched")
                 outcome = conduct_launched(args, launch, folder, deadline)
@@ -2681,7 +3044,9 @@ def run(args):
         if any(e["status"] == "timeout" and not any(c["status"] == "timeout" for c in e["checks"]) for e in entries):
             findings.append(out_of_time(args))
         for entry in entries:
-            findings += diagnose(entry, entry.pop("hellos", {}), launch)
+            for finding in diagnose(entry, entry.pop("hellos", {}), launch):
+                if finding["text"] not in [f["text"] for f in findings]:
+                    findings.append(finding)
     except UsageError:
         raise
     except Interrupted:
@@ -2715,6 +3080,23 @@ def run(args):
             print(f"distributed_smoke.py: {problem.finding['text']}", file=sys.stderr)
             return code
     return make_report(entries, code, env, findings)
+
+
+@contextlib.contextmanager
+def temporary_folder():
+    """A folder that is gone afterwards; Problem where none can be made."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="ignite-smoke-", ignore_cleanup_errors=True)
+    except OSError as e:
+        raise Problem(
+            "no-temporary-folder",
+            4,
+            f"no temporary folder can be made: {e}",
+            evidence=[f"TMPDIR={os.environ.get('TMPDIR', 'not set')}"],
+            fix="export TMPDIR=<a folder that exists, is writable and has space>",
+        ) from None
+    with folder as path:
+        yield path
 
 
 class OutOfTime(Exception):

@@ -1,0 +1,253 @@
+"""Promise: what a shell, a scheduler or a neighbour leaves around the smoke is named or does no harm: variables of
+launchers, clocks, releases, terminals, streams, and other smokes.
+"""
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support import launchers
+from support.sabotage import sabotage
+from support.smoke import (
+    SCRIPT,
+    faulty_smoke,
+    faulty_smokes,
+    finding_of,
+    forked_smoke,
+    in_session,
+    plain_environment,
+    result_of,
+)
+
+TWO = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+SLURM = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NTASKS": "4",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+}
+TORCHRUN = {
+    **TWO,
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+LEFT_OVER = [
+    ({"RANK": "0"}, 2, "partial-variables", "RANK set but not WORLD_SIZE, LOCAL_RANK"),
+    ({"WORLD_SIZE": "4"}, 2, "partial-variables", "WORLD_SIZE set but not"),
+    ({"LOCAL_RANK": "0"}, 2, "partial-variables", "LOCAL_RANK set but not"),
+    ({"RANK": "0", "WORLD_SIZE": "2"}, 2, "partial-variables", "RANK, WORLD_SIZE set but not LOCAL_RANK"),
+    ({**TWO, "RANK": "7"}, 2, "impossible-variables", "RANK=7"),
+    ({**TWO, "RANK": "zero"}, 2, "impossible-variables", "RANK=zero"),
+    ({**TWO, "MASTER_PORT": "abc"}, 2, "impossible-variables", "MASTER_PORT=abc"),
+    ({**TWO, "MASTER_PORT": "99999"}, 2, "impossible-variables", "MASTER_PORT=99999"),
+    (TORCHRUN, 4, "stale-torchrun", "no torchrun keeps a store at 127.0.0.1:"),
+    ({"SLURM_JOB_ID": "77"}, 4, "stale-slurm", "SLURM_JOB_ID=77"),
+    (SLURM, 4, "stale-slurm", "SLURM_JOB_ID=77"),
+    ({**SLURM, "SLURM_STEP_ID": "0"}, 4, "stale-slurm", "SLURM_JOB_ID=77"),
+    (OPEN_MPI, 4, "stale-mpirun", "OMPI_COMM_WORLD_RANK is set, but no mpirun"),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""}, 2, "impossible-variables", "OMPI_COMM_WORLD_SIZE="),
+    ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, 4, "stale-mpirun", "PMI_RANK is set, but no mpirun"),
+]
+
+
+@pytest.mark.parametrize("variables, code, cause, says", LEFT_OVER, ids=[str(n) for n in range(len(LEFT_OVER))])
+def test_left_over_variables_are_named_at_once(variables, code, cause, says):
+    if "TORCHELASTIC_RUN_ID" in variables:
+        variables = {**variables, "MASTER_PORT": str(launchers.free_port())}
+    result = faulty_smoke(env=variables, within=20)
+    finding = finding_of(result)
+    assert (result.code, finding["id"]) == (code, cause) and says in finding["text"], finding
+    assert finding["fix"] and "Traceback" not in result.err
+    if cause.startswith(("stale-torchrun", "stale-mpirun")):
+        assert set(finding["fix"].split()) >= {"unset", *(n for n in variables if not n.startswith("MPI_"))}
+
+
+def test_the_command_that_mends_left_over_variables_mends_them():
+    variables = {**TORCHRUN, "MASTER_PORT": str(launchers.free_port())}
+    fix = finding_of(faulty_smoke(env=variables, within=20))["fix"].removeprefix("unset ").split()
+    left = {k: v for k, v in variables.items() if k not in fix}
+    assert faulty_smoke("serial", env=left).code == 0
+
+
+def test_launcher_none_ignores_left_over_variables():
+    variables = {**TORCHRUN, **SLURM, **OPEN_MPI, "MASTER_PORT": "9"}
+    assert faulty_smoke("gloo", "--launcher", "none", env=variables).code == 0
+
+
+@pytest.mark.skipif(launchers.missing("mpirun") is not None, reason=str(launchers.missing("mpirun")))
+def test_an_mpirun_whose_variables_nobody_mapped_is_told_how_to():
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", launchers.PYTHON, str(SCRIPT), "serial"]
+    done = launchers.run(argv, timeout=100)
+    assert done.returncode == 4 and "RANK=$OMPI_COMM_WORLD_RANK" in done.stdout, done.report()
+
+
+def skewed(seconds):
+    """For `prepare`: rank 1 reads a wall clock that is off, as Python sees it."""
+
+    def prepare():
+        clock = time.time
+        time.time = lambda: clock() + seconds * (os.environ.get("RANK") == "1")
+
+    return prepare
+
+
+@pytest.mark.parametrize("seconds", [-7200, 7200])
+def test_a_clock_that_is_off_is_no_failure(seconds):
+    assert faulty_smoke("gloo", prepare=skewed(seconds)).code == 0
+
+
+SHIM = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long off(void) { const char *r = getenv("RANK"); return r && !strcmp(r, "1") ? 7200 : 0; }
+int clock_gettime(clockid_t id, struct timespec *t) {
+  int e = syscall(SYS_clock_gettime, id, t);
+  if (id == CLOCK_REALTIME) t->tv_sec -= off();
+  return e;
+}
+int gettimeofday(struct timeval *t, void *z) {
+  int e = syscall(SYS_gettimeofday, t, z);
+  t->tv_sec -= off();
+  return e;
+}
+time_t time(time_t *t) {
+  struct timespec s;
+  clock_gettime(CLOCK_REALTIME, &s);
+  if (t) *t = s.tv_sec;
+  return s.tv_sec;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_a_clock_that_is_off_for_torch_too_is_no_failure_under_torchrun(tmp_path):
+    """The wall clock of rank 1 is two hours late for everything in its process."""
+    (tmp_path / "shim.c").write_text(SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c"], check=True)
+    env = {**launchers.clean_environment(), "LD_PRELOAD": str(tmp_path / "shim.so")}
+    ask = [sys.executable, "-S", "-c", "import time; print(time.time())"]
+    late, right = (
+        float(subprocess.run(ask, env={**env, "RANK": r}, capture_output=True, check=True).stdout) for r in "10"
+    )
+    assert 7190 < right - late < 7230
+    argv = launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "100")
+    done = launchers.run(argv, env=env, timeout=150)
+    assert result_of(done).report["status"] == "pass", done.report()
+
+
+def test_ranks_with_different_releases_are_named(tmp_path):
+    """Rank 1 finds a sitecustomize that gives Ignite another version."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nif os.environ.get('RANK') == '1':\n    import ignite\n    ignite.__version__ = '0.4.13'\n"
+    )
+    env = {**launchers.clean_environment(), "PYTHONPATH": str(tmp_path)}
+    argv = launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "40")
+    result = result_of(launchers.run(argv, env=env, timeout=90))
+    finding = finding_of(result)
+    assert (result.report["exit_code"], finding["id"]) == (4, "version-mismatch"), finding
+    assert "ignite 0.4.13: rank 1" in " ".join(finding["evidence"])
+    assert finding["fix"].startswith("pip install pytorch-ignite==")
+
+
+def test_thirty_two_at_once_all_pass():
+    job = {"argv": ["--format", "json", "--timeout", "500"]}
+    results = faulty_smokes(*[job] * 32, within=520)
+    assert [r.code for r in results] == [0] * 32, [r.failing() for r in results]
+
+
+def test_ctrl_c_in_a_terminal():
+    """A real one: the character goes in, the terminal sends the signal to whoever is in its foreground."""
+    terminal, end = pty.openpty()
+    name = os.ttyname(end)
+
+    def prepare():
+        os.open(name, os.O_RDWR)  # of a session without a terminal it becomes the terminal
+        sabotage("barrier", "freezes-on-one-rank")
+
+    def act(smokes):
+        while len(in_session(smokes[0].pid)) < 4:  # the supervisor, a rank of the first run, two of the second
+            assert not smokes[0].done()
+            time.sleep(0.01)
+        os.write(terminal, b"\x03")
+
+    try:
+        result = faulty_smoke("gloo", "--timeout", "60", prepare=prepare, act=act, within=20)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert (result.code, finding_of(result)["id"]) == (128 + signal.SIGINT, "interrupted")
+    assert "SIGINT" in finding_of(result)["text"] and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_failure(closed):
+    command = f"exec {sys.executable} {SCRIPT} serial --only hostname {closed}"
+    assert subprocess.run(["sh", "-c", command], timeout=90, env=plain_environment()).returncode == 0
+
+
+@pytest.mark.parametrize("argv, code", [(["--list"], 0), (["serial", "--only", "hostname"], 0)])
+def test_a_closed_output_pipe_is_no_traceback(argv, code):
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait()
+    command = [sys.executable, str(SCRIPT), *argv]
+    done = subprocess.run(command, stdout=reader.stdin, stderr=subprocess.PIPE, text=True, timeout=90)
+    assert "Traceback" not in done.stderr and done.returncode in (code, 1, 2)
+
+
+def test_a_full_output_is_said_and_not_taken_for_usage():
+    def run(*argv):
+        with open("/dev/full", "w") as full:
+            command = [sys.executable, str(SCRIPT), *argv]
+            return subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90)
+
+    done = run("--help")
+    assert "Traceback" not in done.stderr or done.returncode != 0
+    done = run("serial", "--only", "hostname")
+    assert done.returncode == 1 and "the report cannot be written" in done.stderr
+
+
+def test_a_parent_that_ignores_its_children_is_no_failure():
+    ignoring = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    assert faulty_smoke("gloo", "--only", "hostname", prepare=ignoring).code == 0
+
+
+def raise_in(name, error):
+    def prepare():
+        import ignite.distributed as idist
+
+        def broken(*args, **kwargs):
+            raise error
+
+        setattr(idist, name, broken)
+
+    return prepare
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_text_that_no_encoding_holds_is_reported(form):
+    prepare = raise_in("new_group", RuntimeError("bad \udcff Größe"))
+    result = forked_smoke("serial", "--format", form, env={"PYTHONIOENCODING": "ascii"}, prepare=prepare)
+    assert result.code == 1 and "new_group" in result.out and "Traceback" not in result.err
+
+
+def test_the_deadline_before_the_first_check_is_said():
+    result = faulty_smoke("--timeout", "0.001", within=10)
+    assert (result.code, result.report["status"], finding_of(result)["id"]) == (5, "timeout", "deadline")
+
+

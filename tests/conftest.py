@@ -15,10 +15,10 @@ MOSTLY_WAIT = ("test_smoke_launchers", "test_assets")  # for launchers; started 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Tests that share what a file makes once go to one worker, or each worker would make it again."""
     items.sort(key=lambda item: item.path.stem not in MOSTLY_WAIT)
-    for item in items:
+    for item in items if config.pluginmanager.hasplugin("xdist") else ():
         if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 

@@ -1,0 +1,4474 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.9"
+# dependencies = []
+# ///
+"""Reads training scripts and says what will go wrong when they run on several processes. Runs and imports nothing.
+
+One question decides most rules: may some rank not get here? For it, a file is read into facts (what each name was
+imported as, which function a call means, what a condition is on each of four ranks: two nodes of two processes), then
+each function is walked with the condition under which each line is reached. A call that waits for the other ranks and
+is reached by some of them only is a finding, also through the program's own functions and modules.
+
+Order of the file: the rules and their examples · names · scopes of a module · the project · conditions · effects of
+calls · the walk · rules that need no walk · suppression · reports · command line.
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import operator
+import os
+import re
+import sys
+import threading
+import time
+import tokenize
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCHEMA = "pytorch-ignite-check/1"
+TOOL = "check_script.py"
+PAGE = "references/rules.md"
+LARGEST = 5_000_000  # bytes; what is larger was not written by hand
+SKIPPED_FOLDERS = {"__pycache__", "venv", "env", "node_modules", "site-packages", "build", "dist", "wandb", "mlruns"}
+
+# --- the rules: what is said of a finding, and the examples of references/rules.md, which tests run -----------------
+
+
+@dataclass
+class Rule:
+    """One rule. `what` is said of a finding ({name}, {given} filled in), `why` is what happens at run time."""
+
+    severity: str  # "error": hangs, raises or gives a wrong result; "warning": waste or noise
+    what: str
+    why: str
+    fix: str
+    wrong: str  # a program that is found; a test runs it and sees `happens`
+    happens: str
+    right: str  # a program that runs and is not found
+
+
+HEAD = "import ignite.distributed as idist\n"
+MAIN = '\n\nif __name__ == "__main__":\n'
+RULES = {
+    "collective-under-rank-guard": Rule(
+        "error", "{name} is not reached by every rank",
+        "Ranks pair collectives by their order: the ones that come wait for those that do not, or meet their next one.",
+        "Call it on every rank and put only the print, the write or the log under the condition.",
+        HEAD + """
+
+def training(local_rank):
+    if idist.get_rank() == 0:
+        print(idist.all_reduce(1))
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """
+
+def training(local_rank):
+    total = idist.all_reduce(1)
+    if idist.get_rank() == 0:
+        print(total)
+"""),
+    "collective-in-one-rank-only": Rule(
+        "error", "{name} inside a function that one rank runs",
+        "`one_rank_only` is a rank guard: the rank inside waits for ranks that never come.",
+        "Move it out of the function; if the others shall wait, use `one_rank_only(with_barrier=True)`.",
+        HEAD + """
+
+@idist.one_rank_only()
+def report():
+    print(idist.all_reduce(1))
+
+
+def training(local_rank):
+    report()
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """
+
+@idist.one_rank_only()
+def report(total):
+    print(total)
+
+
+def training(local_rank):
+    report(idist.all_reduce(1))
+"""),
+    "collective-in-one-rank-first": Rule(
+        "error", "{name} inside a block of one_rank_first",
+        "The first rank is alone in the block, the others stand in the barrier before it.",
+        "Move it behind the block.",
+        HEAD + """
+
+def training(local_rank):
+    with idist.one_rank_first():
+        idist.all_reduce(1)
+""",
+        "rank 0 waits in `all_reduce`; rank 1 waits in `barrier`",
+        HEAD + """
+
+def training(local_rank):
+    with idist.one_rank_first():
+        found = 1
+    idist.all_reduce(found)
+"""),
+    "metric-under-rank-guard": Rule(
+        "error", "{name} is not reached by every rank",
+        "`compute()` of a metric reduces over all ranks.",
+        "Compute on every rank, print on one: all hold the same value.",
+        HEAD + """from ignite.metrics import Average
+
+
+def training(local_rank):
+    average = Average()
+    average.update(1.0)
+    if idist.get_rank() == 0:
+        print(average.compute())
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """from ignite.metrics import Average
+
+
+def training(local_rank):
+    average = Average()
+    average.update(1.0)
+    value = average.compute()
+    if idist.get_rank() == 0:
+        print(value)
+"""),
+    "engine-run-under-rank-guard": Rule(
+        "error", "{name} is not reached by every rank",
+        "At the end of a run the metrics of an engine reduce over all ranks.",
+        "Run the engine on every rank, with a loader from `auto_dataloader`; print on one.",
+        HEAD + """from ignite.engine import Engine
+from ignite.metrics import Average
+
+
+def training(local_rank):
+    evaluator = Engine(lambda engine, batch: batch)
+    Average().attach(evaluator, "mean")
+    if idist.get_rank() == 0:
+        evaluator.run([1.0, 2.0])
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """from ignite.engine import Engine
+from ignite.metrics import Average
+
+
+def training(local_rank):
+    evaluator = Engine(lambda engine, batch: batch)
+    Average().attach(evaluator, "mean")
+    state = evaluator.run([1.0, 2.0])
+    if idist.get_rank() == 0:
+        print(state.metrics)
+"""),
+    "handler-under-rank-guard": Rule(
+        "error", "{name} is registered on some ranks only, and communicates",
+        "A metric, an evaluation or a collective in a handler runs where it was attached; those ranks wait for others.",
+        "Attach it on every rank. `Checkpoint` and `DiskSaver` too: they write on one rank by themselves.",
+        HEAD + """from ignite.engine import Engine
+from ignite.metrics import RunningAverage
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: batch)
+    if idist.get_rank() == 0:
+        RunningAverage(output_transform=lambda x: x).attach(trainer, "loss")
+    trainer.run([1.0, 2.0])
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """from ignite.engine import Engine
+from ignite.metrics import RunningAverage
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: batch)
+    RunningAverage(output_transform=lambda x: x).attach(trainer, "loss")
+    trainer.run([1.0, 2.0])
+"""),
+    "first-query-under-rank-guard": Rule(
+        "error", "{name} is Ignite's first look at a process group that it did not make, on some ranks only",
+        "That look is a collective, and the timeout of the group does not end it.",
+        "Call `idist.sync()` on every rank right after `init_process_group`, or let `idist.initialize` make the group.",
+        """import torch.distributed as dist
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        print(idist.get_world_size())
+    dist.barrier()
+""",
+        "rank 0 waits in `new_group`",
+        """import torch.distributed as dist
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    dist.init_process_group("gloo")
+    idist.sync()
+    if dist.get_rank() == 0:
+        print(idist.get_world_size())
+    dist.barrier()
+"""),
+    "stop-on-one-rank": Rule(
+        "error", "{name} ends the run on some ranks only",
+        "The others go on and wait in their next collective, with a wrapped model in the next backward.",
+        'Decide together: `if idist.all_reduce(int(stop), op="MAX"): engine.terminate()`, on every rank.',
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch))
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=2))
+    @idist.one_rank_only()
+    def stop():
+        trainer.terminate()
+
+    trainer.run([1, 2, 3])
+""",
+        "rank 1 waits in `all_reduce`",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch))
+
+    @trainer.on(Events.ITERATION_COMPLETED(once=2))
+    def stop():
+        trainer.terminate()
+
+    trainer.run([1, 2, 3])
+"""),
+    "decision-on-local-value": Rule(
+        "error", "{name} depends on a value that each rank measures for itself",
+        "A loss, an output or a clock differs between ranks: one stops or skips, the others wait for it.",
+        'Reduce first: `if idist.all_reduce(int(stop), op="MAX")`, or take the score from a metric of Ignite.',
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch) * idist.get_rank())
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def stop(engine):
+        if engine.state.output > 3:
+            engine.terminate()
+
+    trainer.run([1, 2, 3])
+""",
+        "rank 0 waits in `all_reduce`",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch) * idist.get_rank())
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def stop(engine):
+        if idist.all_reduce(engine.state.output, op="MAX") > 3:
+            engine.terminate()
+
+    trainer.run([1, 2, 3])
+"""),
+    "exception-on-one-rank": Rule(
+        "error", "an error around {name} is swallowed on the rank that has it",
+        "That rank leaves out a collective and goes on; the others wait, or pair with its next one. "
+        "A handler of `EXCEPTION_RAISED` swallows too: the engine then does not raise.",
+        "Let the error end the process (torchrun ends the rest), or raise it again.",
+        HEAD + """
+
+def training(local_rank):
+    for step in range(3):
+        try:
+            if step == 1 and idist.get_rank() == 0:
+                raise RuntimeError("out of memory")
+            idist.all_reduce(step)
+        except RuntimeError as error:
+            print(type(error).__name__, error)
+    idist.barrier()
+""",
+        "rank 1 waits in `barrier`",
+        HEAD + """
+
+def training(local_rank):
+    for step in range(3):
+        try:
+            idist.all_reduce(step)
+        except RuntimeError as error:
+            print(type(error).__name__, error)
+            raise
+    idist.barrier()
+"""),
+    "result-of-one-rank-only": Rule(
+        "error", "{name}() returns None on the other ranks, and its result is used on all",
+        "`one_rank_only` returns the value on one rank only.",
+        "Send it: `idist.broadcast(value, src=0, safe_mode=True)`, or compute it on every rank.",
+        HEAD + """
+
+@idist.one_rank_only()
+def folder():
+    return "run-1"
+
+
+def training(local_rank):
+    path = folder()
+    print(path + "/log")
+""",
+        "rank 0 prints `run-1/log`; rank 1 `TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'`",
+        HEAD + """
+
+@idist.one_rank_only()
+def folder():
+    return "run-1"
+
+
+def training(local_rank):
+    path = idist.broadcast(folder(), src=0, safe_mode=True)
+    print(path + "/log")
+"""),
+    "one-rank-only-without-call": Rule(
+        "error", "one_rank_only is used without parentheses",
+        "The function is taken for the rank: as a handler it never runs, on any rank and without an error; called "
+        "without arguments it raises.",
+        "Write `@idist.one_rank_only()`.",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: None)
+
+    @trainer.on(Events.COMPLETED)
+    @idist.one_rank_only
+    def report(engine):
+        print("done")
+
+    trainer.run([0])
+""",
+        "nothing is printed",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: None)
+
+    @trainer.on(Events.COMPLETED)
+    @idist.one_rank_only()
+    def report(engine):
+        print("done")
+
+    trainer.run([0])
+"""),
+    "query-before-initialisation": Rule(
+        "error", "idist.{name}() is asked before there is a group",
+        "No getter reads `RANK` or `WORLD_SIZE`: until the group exists every process is rank 0 of 1.",
+        "Ask inside the function that `Parallel.run` calls, or after `idist.initialize`.",
+        HEAD + """
+rank = idist.get_rank()
+
+
+def work(local_rank):
+    print("rank", rank)
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+""",
+        "rank 0 prints `rank 0`; rank 1 prints `rank 0`",
+        HEAD + """
+
+def work(local_rank):
+    print("rank", idist.get_rank())
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "logger-before-initialisation": Rule(
+        "warning", "setup_logger is called before there is a group",
+        "It silences ranks above 0 only where it can see the rank: called earlier, every rank logs.",
+        "Call it inside the function that runs on the ranks, or pass `distributed_rank=`.",
+        HEAD + """from ignite.utils import setup_logger
+
+logger = setup_logger("job")
+
+
+def work(local_rank):
+    logger.warning("begin")
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+""",
+        "rank 0 prints `… job WARNING: begin`; rank 1 prints `… job WARNING: begin`",
+        HEAD + """from ignite.utils import setup_logger
+
+
+def work(local_rank):
+    setup_logger("job").warning("begin")
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "two-launchers": Rule(
+        "error", "Parallel starts processes, and torchrun starts the file ({name})",
+        "Each of torchrun's workers starts as many ranks again, in worlds of their own or in a fight over one port.",
+        "Leave out `nproc_per_node` and give it to torchrun; or start the file with plain python.",
+        '''"""Start: torchrun --nproc_per_node=2 job.py"""
+import ignite.distributed as idist
+
+
+def work(local_rank):
+    print("one of", idist.get_world_size())
+''' + MAIN + """    with idist.Parallel(backend="gloo", nproc_per_node=2) as parallel:
+        parallel.run(work)
+""",
+        "rank 0 prints `one of 2`, `one of 2`; rank 1 prints `one of 2`, `one of 2`",
+        '''"""Start: torchrun --nproc_per_node=2 job.py"""
+import ignite.distributed as idist
+
+
+def work(local_rank):
+    print("one of", idist.get_world_size())
+''' + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "parallel-argument-ignored": Rule(
+        "error", "Parallel drops {given} without a word, since there is no nproc_per_node",
+        "Only `backend` and `init_method` are used then; a timeout stays 30 minutes.",
+        'For a timeout call `idist.initialize("gloo", timeout=timedelta(seconds=60))`; nodes and address come from the '
+        "launcher.",
+        """from datetime import timedelta
+import ignite.distributed as idist
+import torch.distributed as dist
+
+
+def work(local_rank):
+    group = dist.distributed_c10d._get_default_group()
+    print("timeout", group._get_backend(idist.device()).options._timeout)
+""" + MAIN + """    with idist.Parallel(backend="gloo", timeout=timedelta(seconds=60)) as parallel:
+        parallel.run(work)
+""",
+        "rank 0 prints `timeout 0:30:00`",
+        """from datetime import timedelta
+import ignite.distributed as idist
+import torch.distributed as dist
+
+if __name__ == "__main__":
+    idist.initialize("gloo", timeout=timedelta(seconds=60))
+    group = dist.distributed_c10d._get_default_group()
+    print("timeout", group._get_backend(idist.device()).options._timeout)
+    idist.finalize()
+"""),
+    "timeout-not-timedelta": Rule(
+        "error", "timeout={given} is not a timedelta",
+        "The annotation says `int`, but torch wants a `timedelta`.",
+        "Pass `timedelta(seconds=60)`.",
+        HEAD + MAIN[1:] + """    idist.initialize("gloo", timeout=60)
+    idist.finalize()
+""",
+        "rank 0 `TypeError: Expected timeout argument to be of type datetime.timedelta, got 60`",
+        """from datetime import timedelta
+import ignite.distributed as idist
+""" + MAIN[1:] + """    idist.initialize("gloo", timeout=timedelta(seconds=60))
+    idist.finalize()
+"""),
+    "tcp-init-method": Rule(
+        "error", "init_method begins with tcp://",
+        "`Parallel` and `initialize` refuse it.",
+        "Leave it out; set `MASTER_ADDR` and `MASTER_PORT`, or pass `master_addr=` and `master_port=` beside "
+        "`nproc_per_node=`.",
+        HEAD + """
+
+def work(local_rank):
+    print(idist.get_rank())
+""" + MAIN + """    with idist.Parallel(backend="gloo", init_method="tcp://127.0.0.1:2345") as parallel:
+        parallel.run(work)
+""",
+        "rank 0 `ValueError: TCP initialization via init_method='tcp://127.0.0.1:2345' will hang. …`",
+        HEAD + """
+
+def work(local_rank):
+    print(idist.get_rank())
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "environment-inside-context": Rule(
+        "error", "{name} is set in the environment after the group was made",
+        "The launch has read its variables already, and `finalize` puts the environment back to what it was before.",
+        "Set it before `Parallel` or `initialize`, or in the shell.",
+        """import os
+import ignite.distributed as idist
+
+
+def work(local_rank):
+    print(idist.get_rank())
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        os.environ["RUN_NAME"] = "first"
+        parallel.run(work)
+    print("name", os.environ.get("RUN_NAME"))
+""",
+        "rank 0 prints `0`, `name None`",
+        """import os
+import ignite.distributed as idist
+
+
+def work(local_rank):
+    print(idist.get_rank())
+""" + MAIN + """    os.environ["RUN_NAME"] = "first"
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+    print("name", os.environ.get("RUN_NAME"))
+"""),
+    "local-rank-option": Rule(
+        "error", "the local rank is read from an option that torchrun does not give",
+        "torchrun sets `LOCAL_RANK` in the environment; the option keeps its default on every rank.",
+        'Use the first argument of the function that `Parallel.run` calls, or `int(os.environ["LOCAL_RANK"])`.',
+        """import argparse
+import ignite.distributed as idist
+
+
+def work(local_rank, args):
+    print("local rank", args.local_rank)
+""" + MAIN + """    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=0)
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work, parser.parse_args())
+""",
+        "rank 0 prints `local rank 0`; rank 1 prints `local rank 0`",
+        HEAD + """
+
+def work(local_rank):
+    print("local rank", local_rank)
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "spawn-without-main-guard": Rule(
+        "error", "processes are started by code that runs on import",
+        "Each new process imports the file and starts processes again.",
+        'Put it below `if __name__ == "__main__":`.',
+        HEAD + """
+
+def work(local_rank):
+    print(idist.get_rank())
+
+
+with idist.Parallel(backend="gloo", nproc_per_node=1) as parallel:
+    parallel.run(work)
+""",
+        "rank 0 `ProcessExitedException: process 0 terminated with exit code 1`",
+        HEAD + """
+
+def work(local_rank):
+    print(idist.get_rank())
+""" + MAIN + """    with idist.Parallel(backend="gloo", nproc_per_node=1) as parallel:
+        parallel.run(work)
+"""),
+    "spawn-unpicklable": Rule(
+        "error", "the processes are started with {given}, which they cannot be given",
+        "spawn pickles the function and its arguments; only functions at the top of a file can be pickled.",
+        "Move the function to the top of the file; make engines and loaders inside it.",
+        HEAD + MAIN[1:] + """    with idist.Parallel(backend="gloo", nproc_per_node=2) as parallel:
+        parallel.run(lambda local_rank: print(local_rank))
+""",
+        "rank 0 `PicklingError: Can't pickle <function <lambda> …`",
+        HEAD + """
+
+def work(local_rank):
+    print(local_rank)
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "spawn-without-args": Rule(
+        "error", "idist.spawn is called without args",
+        "`args` has no default.",
+        "Pass `args=()`; the local rank is put in front of them.",
+        HEAD + """
+
+def work(local_rank):
+    print(local_rank)
+""" + MAIN + """    idist.spawn("gloo", work, nproc_per_node=2)
+""",
+        "rank 0 `TypeError: spawn() missing 1 required positional argument: 'args'`",
+        HEAD + """
+
+def work(local_rank):
+    print(local_rank)
+""" + MAIN + """    idist.spawn("gloo", work, args=(), nproc_per_node=2, start_method="fork")
+"""),
+    "run-outside-with": Rule(
+        "error", "Parallel.run is called outside the with block",
+        "The group is made on entering the block.",
+        "Write `with idist.Parallel(backend=backend) as parallel: parallel.run(work)`.",
+        HEAD + """
+
+def work(local_rank):
+    print(local_rank)
+""" + MAIN + """    parallel = idist.Parallel(backend="gloo")
+    parallel.run(work)
+""",
+        "rank 0 `AttributeError: 'NoneType' object has no attribute 'info'`",
+        HEAD + """
+
+def work(local_rank):
+    print(local_rank)
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "result-of-run": Rule(
+        "error", "Parallel.run and spawn return None",
+        "What the function returns is dropped, also without `nproc_per_node`.",
+        "Print it or write it to a file.",
+        HEAD + """
+
+def work(local_rank):
+    return 7
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        result = parallel.run(work)
+    print("result", result)
+""",
+        "rank 0 prints `result None`",
+        HEAD + """
+
+def work(local_rank):
+    print("result", 7)
+""" + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(work)
+"""),
+    "unknown-argument": Rule(
+        "error", "idist.{name} does not take {given}",
+        "The arguments of `torch.distributed` are not those of `ignite.distributed`; `broadcast` and `barrier` have no "
+        "group.",
+        "See the signature; for the rest call `torch.distributed` itself.",
+        HEAD + """
+
+def training(local_rank):
+    idist.all_reduce(1, async_op=True)
+""",
+        "rank 0 `TypeError: all_reduce() got an unexpected keyword argument 'async_op'`",
+        HEAD + """
+
+def training(local_rank):
+    idist.all_reduce(1)
+"""),
+    "reduction-op": Rule(
+        "error", "{given} is no reduction of idist.all_reduce",
+        "It knows `SUM`, `PRODUCT`, `MIN`, `MAX`, `AND`, `OR`, as text in upper case; one process accepts anything.",
+        "For a mean, divide by the world size: `idist.all_reduce(x) / idist.get_world_size()`.",
+        HEAD + """
+
+def training(local_rank):
+    print(idist.all_reduce(2.0, op="mean"))
+""",
+        "rank 0 `ValueError: Unsupported reduction operation: 'mean'`",
+        HEAD + """
+
+def training(local_rank):
+    print(idist.all_reduce(2.0) / idist.get_world_size())
+"""),
+    "reduced-twice": Rule(
+        "error", "{name} is that of all ranks already, and is reduced again",
+        "The result is too large by the world size.",
+        "Use the value as it is.",
+        HEAD + """from ignite.metrics import Average
+
+
+def training(local_rank):
+    average = Average()
+    average.update(1.0)
+    print(float(idist.all_reduce(average.compute())))
+""",
+        "rank 0 prints `2.0`",
+        HEAD + """from ignite.metrics import Average
+
+
+def training(local_rank):
+    average = Average()
+    average.update(1.0)
+    print(float(average.compute()))
+"""),
+    "ragged-all-gather": Rule(
+        "error", "all_gather of tensors whose length differs between ranks ({name})",
+        "Shapes are not compared: one rank is aborted, or the result is garbage.",
+        "Use `all_gather_tensors_with_shapes`, or gather a list: `idist.all_gather(x.tolist())`.",
+        """import torch
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    values = torch.arange(4.0)
+    large = values[values > idist.get_rank() + 1]
+    print(idist.all_gather(large))
+""",
+        "rank 1 is aborted",
+        """import torch
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    values = torch.arange(4.0)
+    large = values[values > idist.get_rank() + 1]
+    print(idist.all_gather(large.tolist()))
+"""),
+    "group-in-loop": Rule(
+        "warning", "{name} is given a list of ranks again and again",
+        "Each call with a list makes a new group, which stays.",
+        "Make the group once, on every rank: `group = idist.new_group([0, 1])`, and pass `group=group`.",
+        HEAD + """import torch.distributed as dist
+
+
+def training(local_rank):
+    for step in range(3):
+        idist.all_reduce(step, group=[0, 1])
+    print("groups", len(dist.distributed_c10d._world.pg_map) - 1)
+""",
+        "rank 0 prints `groups …3`",
+        HEAD + """import torch.distributed as dist
+
+
+def training(local_rank):
+    group = idist.new_group([0, 1])
+    for step in range(3):
+        idist.all_reduce(step, group=group)
+    print("groups", len(dist.distributed_c10d._world.pg_map) - 1)
+"""),
+    "batch-size-divided-twice": Rule(
+        "error", "batch_size is divided by the number of processes, and auto_dataloader divides it again",
+        "`batch_size` is that of the whole world.",
+        "Pass the size for all ranks together.",
+        HEAD + """
+
+def training(local_rank):
+    loader = idist.auto_dataloader(list(range(32)), batch_size=16 // idist.get_world_size())
+    print("each rank", loader.batch_size)
+""",
+        "rank 0 prints `each rank 4`",
+        HEAD + """
+
+def training(local_rank):
+    loader = idist.auto_dataloader(list(range(32)), batch_size=16)
+    print("each rank", loader.batch_size)
+"""),
+    "shuffle-with-sampler": Rule(
+        "error", "shuffle=True and a sampler are both given",
+        "The loader refuses the pair.",
+        "Leave out `shuffle`: the sampler decides the order.",
+        HEAD + """from torch.utils.data import RandomSampler
+
+
+def training(local_rank):
+    data = list(range(8))
+    idist.auto_dataloader(data, sampler=RandomSampler(data), shuffle=True)
+""",
+        "rank 0 `ValueError: sampler option is mutually exclusive with shuffle`",
+        HEAD + """from torch.utils.data import RandomSampler
+
+
+def training(local_rank):
+    data = list(range(8))
+    idist.auto_dataloader(data, sampler=RandomSampler(data))
+"""),
+    "unsharded-data": Rule(
+        "error", "{name} is not divided between the ranks",
+        "`auto_dataloader` divides neither a `batch_sampler` nor an `IterableDataset`: every rank reads all the data.",
+        "Divide by `idist.get_rank()` and `idist.get_world_size()` in the data set or the sampler.",
+        HEAD + """from torch.utils.data import IterableDataset
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+def training(local_rank):
+    print([int(x) for x in idist.auto_dataloader(Stream())])
+""",
+        "rank 0 prints `[0, 1, 2, 3]`; rank 1 prints `[0, 1, 2, 3]`",
+        HEAD + """from torch.utils.data import IterableDataset
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(idist.get_rank(), 4, idist.get_world_size()))
+
+
+def training(local_rank):
+    print([int(x) for x in idist.auto_dataloader(Stream())])
+"""),
+    "no-set-epoch": Rule(
+        "warning", "nobody tells the distributed sampler the epoch",
+        "Every epoch has the order of the first.",
+        "On `Events.EPOCH_STARTED`: `loader.sampler.set_epoch(trainer.state.epoch - 1)` if there are 2 or more ranks.",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(list(range(64)), batch_size=64, shuffle=True)
+    orders = []
+    trainer = Engine(lambda engine, batch: orders.append(batch.tolist()))
+    trainer.run(loader, max_epochs=2)
+    print("same order", orders[0] == orders[1])
+""",
+        "rank 0 prints `same order True`",
+        HEAD + """from ignite.engine import Engine, Events
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(list(range(64)), batch_size=64, shuffle=True)
+    orders = []
+    trainer = Engine(lambda engine, batch: orders.append(batch.tolist()))
+
+    @trainer.on(Events.EPOCH_STARTED)
+    def next_epoch():
+        if idist.get_world_size() > 1:
+            loader.sampler.set_epoch(trainer.state.epoch - 1)
+
+    trainer.run(loader, max_epochs=2)
+    print("same order", orders[0] == orders[1])
+"""),
+    "same-seed": Rule(
+        "warning", "all ranks get the same seed",
+        "They draw the same random numbers: the same crops, the same noise.",
+        "Add the rank: `manual_seed(seed + idist.get_rank())`.",
+        """import torch
+import ignite.distributed as idist
+from ignite.utils import manual_seed
+
+
+def training(local_rank):
+    manual_seed(7)
+    print("different", len(set(idist.all_gather(torch.rand(1).item()))))
+""",
+        "rank 0 prints `different 1`",
+        """import torch
+import ignite.distributed as idist
+from ignite.utils import manual_seed
+
+
+def training(local_rank):
+    manual_seed(7 + idist.get_rank())
+    print("different", len(set(idist.all_gather(torch.rand(1).item()))))
+"""),
+    "attribute-of-wrapped-model": Rule(
+        "error", "{name}: the wrapped model has no attribute of its own",
+        "On 2 or more processes `auto_model` returns a `DistributedDataParallel`; on one process it works.",
+        'Read it before wrapping, or from `getattr(model, "module", model)`.',
+        HEAD + """from torch import nn
+
+
+def training(local_rank):
+    model = idist.auto_model(nn.Linear(3, 1))
+    print(model.in_features)
+""",
+        "rank 0 `AttributeError: 'DistributedDataParallel' object has no attribute 'in_features'`",
+        HEAD + """from torch import nn
+
+
+def training(local_rank):
+    model = idist.auto_model(nn.Linear(3, 1))
+    print(getattr(model, "module", model).in_features)
+"""),
+    "model-wrapped-twice": Rule(
+        "error", "the model is wrapped a second time",
+        "The prefix of its state is doubled, and gradients are reduced twice.",
+        "Wrap once.",
+        HEAD + """from torch import nn
+
+
+def training(local_rank):
+    model = idist.auto_model(nn.Linear(1, 1))
+    model = idist.auto_model(model)
+    print(*model.state_dict())
+""",
+        "rank 0 prints `module.module.weight module.module.bias`",
+        HEAD + """from torch import nn
+
+
+def training(local_rank):
+    model = idist.auto_model(nn.Linear(1, 1))
+    print(*model.state_dict())
+"""),
+    "optimizer-before-parameters": Rule(
+        "error", "the optimizer is made before {name} is replaced, and does not know the new parameters",
+        "They are never trained. (To wrap the model afterwards is harmless: `auto_model` keeps the parameters.)",
+        "Make the optimizer last.",
+        """import torch
+import ignite.distributed as idist
+from torch import nn
+
+
+def training(local_rank):
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    optimizer = idist.auto_optim(torch.optim.SGD(model.parameters(), lr=0.1))
+    model.head = nn.Linear(1, 1)
+    model = idist.auto_model(model)
+    known = [id(p) for p in optimizer.param_groups[0]["params"]]
+    print("trained", sum(id(p) in known for p in model.parameters()), "of", len(list(model.parameters())))
+""",
+        "rank 0 prints `trained 4 of 6`",
+        """import torch
+import ignite.distributed as idist
+from torch import nn
+
+
+def training(local_rank):
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    model.head = nn.Linear(1, 1)
+    optimizer = idist.auto_optim(torch.optim.SGD(model.parameters(), lr=0.1))
+    model = idist.auto_model(model)
+    known = [id(p) for p in optimizer.param_groups[0]["params"]]
+    print("trained", sum(id(p) in known for p in model.parameters()), "of", len(list(model.parameters())))
+"""),
+    "module-prefix": Rule(
+        "error", "a state dict and the `module.` of a wrapped model: {name}",
+        "Keys begin with `module.` on 2 or more processes and not on one, so the same file loads in one case only.",
+        "Save and load the inner model, `getattr(model, \"module\", model)`, or leave it to Ignite's `Checkpoint`.",
+        """import io
+import torch
+import ignite.distributed as idist
+from torch import nn
+
+
+def training(local_rank):
+    file = io.BytesIO()
+    model = idist.auto_model(nn.Linear(1, 1))
+    torch.save(getattr(model, "module", model).state_dict(), file)
+    file.seek(0)
+    model.load_state_dict(torch.load(file))
+""",
+        "rank 0 `RuntimeError: Error(s) in loading state_dict for DistributedDataParallel: …`",
+        """import io
+import torch
+import ignite.distributed as idist
+from torch import nn
+
+
+def training(local_rank):
+    file = io.BytesIO()
+    model = idist.auto_model(nn.Linear(1, 1))
+    torch.save(getattr(model, "module", model).state_dict(), file)
+    file.seek(0)
+    getattr(model, "module", model).load_state_dict(torch.load(file))
+"""),
+    "log-on-every-rank": Rule(
+        "warning", "{name} is made on every rank",
+        "Every rank draws its own bar, or writes its own run.",
+        "Make it under `if idist.get_rank() == 0:`; it does not communicate.",
+        HEAD + """from ignite.engine import Engine
+from ignite.handlers import ProgressBar
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch))
+    ProgressBar(desc="bar").attach(trainer)
+    trainer.run([1, 2])
+""",
+        "rank 0 prints … `bar…`; rank 1 prints … `bar…`",
+        HEAD + """from ignite.engine import Engine
+from ignite.handlers import ProgressBar
+
+
+def training(local_rank):
+    trainer = Engine(lambda engine, batch: idist.all_reduce(batch))
+    if idist.get_rank() == 0:
+        ProgressBar(desc="bar").attach(trainer)
+    trainer.run([1, 2])
+"""),
+    "contrib-import": Rule(
+        "warning", "{name} is an old path: the import {given}",
+        "The module moved; the old path will be removed in 0.6.0, some names are gone already.",
+        "Drop `contrib` from the path.",
+        """from ignite.contrib.handlers.tqdm_logger import ProgressBar
+
+
+def training(local_rank):
+    print(ProgressBar.__module__)
+""",
+        "rank 0 `DeprecationWarning: … will be removed in version 0.6.0.…`",
+        """from ignite.handlers.tqdm_logger import ProgressBar
+
+
+def training(local_rank):
+    print(ProgressBar.__module__)
+"""),
+}
+
+
+# --- names: what a call means, whatever it was imported as ---------------------------------------------------------
+
+IDIST = "ignite.distributed."
+TORCH_DIST = "torch.distributed."
+GETTERS = {"get_rank", "get_local_rank", "get_world_size", "get_nproc_per_node", "get_nnodes", "get_node_rank",
+           "backend", "device", "model_name", "hostname"}
+IDIST_COLLECTIVES = {"all_reduce", "all_gather", "all_gather_tensors_with_shapes", "broadcast", "barrier", "new_group",
+                     "auto_model", "one_rank_first"}
+TORCH_COLLECTIVES = {
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list",
+    "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "gather", "gather_object",
+    "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "new_group", "init_process_group",
+}
+SIGNATURES = {  # what each call takes, in order; a test compares this with the installed library
+    "all_reduce": ("tensor", "op", "group"), "all_gather": ("tensor", "group"),
+    "all_gather_tensors_with_shapes": ("tensor", "shapes", "group"), "broadcast": ("tensor", "src", "safe_mode"),
+    "barrier": (), "one_rank_only": ("rank", "with_barrier"), "one_rank_first": ("rank", "local"),
+    "sync": ("temporary",), "set_local_rank": ("index",), "get_rank": (), "get_world_size": (), "get_local_rank": (),
+    "get_nproc_per_node": (), "get_nnodes": (), "get_node_rank": (), "backend": (), "device": (), "finalize": (),
+    "show_config": (),
+}
+REDUCTIONS = ("SUM", "PRODUCT", "MIN", "MAX", "AND", "OR")
+NO_REDUCTION = {"GpuInfo"}  # metrics whose compute() does not communicate
+WRAPPED_HAS = set(  # what a DistributedDataParallel answers itself; a test compares this with the installed torch
+    "T_destination add_module apply bfloat16 broadcast_bucket_size broadcast_buffers bucket_bytes_cap buffers "
+    "call_super_init children compile cpu cuda device device_ids device_type dim double dump_patches eval extra_repr "
+    "find_unused_parameters float forward gather get_buffer get_extra_state get_parameter get_submodule "
+    "gradient_as_bucket_view half ipu is_multi_device_module join join_device join_hook join_process_group "
+    "load_state_dict logger mixed_precision module modules modules_buffers mtia named_buffers named_children "
+    "named_module_buffers named_modules named_parameters no_sync output_device parameters parameters_to_ignore "
+    "process_group reducer register_backward_hook register_buffer register_comm_hook register_forward_hook "
+    "register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook "
+    "register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter "
+    "register_state_dict_post_hook register_state_dict_pre_hook require_backward_grad_sync "
+    "require_forward_param_sync requires_grad_ scatter set_extra_state set_submodule share_memory state_dict "
+    "static_graph to to_empty to_kwargs train training type will_sync_module_buffers xpu zero_grad".split()
+)
+OLD_MODULES = {  # of ignite.contrib: importing these warns, or fails where the second table says so
+    "handlers": "base_logger clearml_logger lr_finder mlflow_logger neptune_logger param_scheduler polyaxon_logger "
+                "tensorboard_logger time_profilers tqdm_logger visdom_logger wandb_logger".split(),
+    "metrics": "average_precision cohen_kappa gpu_info precision_recall_curve roc_auc".split(),
+    "metrics.regression":
+        "canberra_metric fractional_absolute_error fractional_bias geometric_mean_absolute_error "
+        "geometric_mean_relative_absolute_error manhattan_distance maximum_absolute_error mean_absolute_relative_error "
+        "mean_error mean_normalized_bias median_absolute_error median_absolute_percentage_error "
+        "median_relative_absolute_error r2_score wave_hedges_distance".split(),
+}
+GONE_MODULES = {"ignite.contrib.handlers.custom_events"}
+GONE_NAMES = {
+    "ignite.contrib.handlers.CustomPeriodicEvent",
+    "ignite.contrib.metrics.average_precision.average_precision_compute_fn",
+    "ignite.contrib.metrics.regression.median_absolute_error.median_absolute_error_compute_fn",
+    "ignite.contrib.metrics.regression.median_absolute_percentage_error.median_absolute_percentage_error_compute_fn",
+    "ignite.contrib.metrics.regression.median_relative_absolute_error.median_relative_absolute_error_compute_fn",
+    "ignite.contrib.metrics.roc_auc.roc_auc_compute_fn", "ignite.contrib.metrics.roc_auc.roc_auc_curve_compute_fn",
+}
+LOGGERS = {"ProgressBar", "TensorboardLogger", "WandBLogger", "ClearMLLogger", "MLflowLogger", "NeptuneLogger",
+           "PolyaxonLogger", "VisdomLogger"}
+LAUNCH_VARIABLES = re.compile(
+    r"(MASTER_(ADDR|PORT)|RANK|WORLD_SIZE|LOCAL_RANK|(GLOO|NCCL|TORCH_NCCL)_\w+|CUDA_VISIBLE_DEVICES)$")
+
+RANK_NAMES = {"rank": "rank", "global_rank": "rank", "world_rank": "rank", "process_rank": "rank", "rank_id": "rank",
+              "local_rank": "local", "localrank": "local", "node_rank": "node", "world_size": "world",
+              "worldsize": "world", "local_world_size": "nproc", "nproc_per_node": "nproc",
+              "num_replicas": "world", "process_index": "rank", "local_process_index": "local"}
+RANK_CALLS = {"get_rank": "rank", "get_local_rank": "local", "get_node_rank": "node", "get_world_size": "world",
+              "get_nproc_per_node": "nproc", "get_nnodes": "nodes", "get_global_rank": "rank",
+              "get_local_size": "nproc"}
+RANK_VARIABLES = {"RANK": "rank", "LOCAL_RANK": "local", "GROUP_RANK": "node", "NODE_RANK": "node",
+                  "WORLD_SIZE": "world", "LOCAL_WORLD_SIZE": "nproc", "SLURM_PROCID": "rank", "SLURM_LOCALID": "local",
+                  "SLURM_NODEID": "node", "SLURM_NTASKS": "world", "OMPI_COMM_WORLD_RANK": "rank",
+                  "OMPI_COMM_WORLD_LOCAL_RANK": "local", "OMPI_COMM_WORLD_SIZE": "world", "PMI_RANK": "rank"}
+WORLD = {"rank": (0, 1, 2, 3), "local": (0, 1, 0, 1), "node": (0, 0, 1, 1), "world": (4,) * 4, "nproc": (2,) * 4,
+         "nodes": (2,) * 4}  # the world in which conditions are tried: two nodes of two processes
+IS_MAIN = re.compile(
+    r"_?(is_)?(local_|global_)?(main|master|primary|chief|lead|leader|rank_?(0|zero|zero_?process)|zero)_?"
+    r"(process|proc|rank|worker|node|gpu)?(_only)?$|is_(global|local)_zero$|is_(main|master)$|on_main(_process)?$")
+ONLY_MAIN = re.compile(  # decorators of other libraries that run a function on one rank
+    r"(rank_zero_only|main_process_only|master_only|master_process_only|on_main_process|rank0_only|rank_0_only|"
+    r"only_on_master|zero_rank_only|run_on_main|main_only|rank_zero)$")
+ENGINES = re.compile(r"(evaluator|evaluators|validator|trainer|engine|inferer)s?$|^(val|valid|test|train|eval)_?"
+                     r"(engine|evaluator|eval)$", re.I)
+LOSS = re.compile(r"(^|_)(loss|losses|criterion|nll|bce|cross_entropy|mse)(_|$)|loss$", re.I)
+
+
+def canonical(dotted):
+    """One name for each thing: sub-modules of the libraries folded into the package that people import from."""
+    head, _, last = dotted.rpartition(".")
+    if dotted.startswith("ignite.distributed."):
+        return IDIST + last if head in (IDIST[:-1], *(IDIST + m for m in ("utils", "auto", "launcher"))) else dotted
+    for package in ("metrics", "handlers", "engine"):
+        if re.match(rf"ignite\.(contrib\.)?{package}\.", dotted):
+            return f"ignite.{package}.{last}" if last[:1].isupper() or package == "engine" else dotted
+    if dotted.startswith("ignite.contrib.engines.common."):
+        return ("ignite.handlers." if last in LOGGERS else "ignite.common.") + last
+    if dotted.startswith("torch.distributed.distributed_c10d."):
+        return TORCH_DIST + last
+    if dotted == "ignite.utils.one_rank_only":
+        return IDIST + last
+    return dotted
+
+
+def chain(node):
+    """["a", "b", "c"] for the expression a.b.c, else None."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+        return parts[::-1]
+    return None
+
+
+def last_name(node):
+    """The last part of a name, an attribute or a call of one; "" for other expressions."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def keyword(call, name, position=None):
+    """The argument's expression, by keyword or position; None when it is not given (or is None itself)."""
+    value = next((k.value for k in call.keywords if k.arg == name), None)
+    if value is None and position is not None and len(call.args) > position:
+        if not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+            value = call.args[position]
+    return None if isinstance(value, ast.Constant) and value.value is None else value
+
+
+def constant(node):
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def text_of(node):
+    """A key by which equal expressions are equal: `args.batch_size`, `config["lr"]`."""
+    return ast.dump(node, annotate_fields=False).replace("Store()", "Load()")
+
+
+# --- modules: scopes, functions, classes --------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Scope:
+    """Where names live: a module, a function or a class."""
+
+    node: ast.AST
+    module: Module
+    parent: Scope | None = None
+    owner: Scope | None = None  # of a method: its class
+    bound: dict = field(default_factory=dict)  # name → [(expression, index of its item or None), …]
+    functions: dict = field(default_factory=dict)  # name → Scope
+    classes: dict = field(default_factory=dict)  # name → Scope
+    attributes: dict = field(default_factory=dict)  # of a class: self.NAME → [(expression, index, scope), …]
+    imports: dict = field(default_factory=dict)  # local name → dotted
+    calls: list = field(default_factory=list)  # in this scope, nested functions apart
+    reduced: set = field(default_factory=set)  # names handed to a collective, which overwrites them
+    parameters: list = field(default_factory=list)
+    in_group: bool = False  # handed to Parallel.run or idist.spawn: the group exists when it begins
+    on_ranks: bool = False  # handed to Parallel.run or a spawn: the first parameter is the local rank
+    effects: list | None = None
+
+    @property
+    def name(self):
+        return getattr(self.node, "name", "<lambda>" if isinstance(self.node, ast.Lambda) else "<module>")
+
+    @property
+    def is_function(self):
+        return isinstance(self.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+@dataclass(eq=False)
+class Module:
+    path: Path
+    source: str
+    tree: ast.Module
+    project: Project
+    top: Scope = None
+    scopes: list = field(default_factory=list)
+    scope_of: dict = field(default_factory=dict)  # id(def or lambda) → Scope
+    lines: list = field(default_factory=list)
+    metric_targets: set = field(default_factory=set)  # text of the engines that some metric is attached to
+    divided: set = field(default_factory=set)  # text of what was divided by the world size in place
+    imported: list | None = None
+    known: dict = field(default_factory=dict)  # attribute name → its value on the ranks, where it was asked before
+    assigned: dict = field(default_factory=dict)  # attribute name → [(expression, scope)] for x.NAME = …
+
+
+def all_scopes(scope):
+    while scope is not None:
+        yield scope
+        scope = scope.parent
+
+
+def read_module(path, project):
+    """Parse a file. Raises SyntaxError, ValueError, RecursionError, MemoryError or OSError."""
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"{size / 1e6:.0f} MB, more than a program has")
+    data = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(data, filename=str(path))
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        source = data.decode(encoding, errors="replace")
+    except (SyntaxError, LookupError):
+        source = data.decode("latin-1")
+    module = Module(path, source, tree, project, lines=re.split(r"\r\n|\r|\n", source))
+    module.top = Scope(tree, module)
+    module.scopes.append(module.top)
+    Collector(module).fill(module.top, tree.body)
+    return module
+
+
+class Collector:
+    """Fills scopes: who is bound to what, which calls stand where."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def fill(self, scope, statements):
+        todo = list(reversed(statements))
+        while todo:  # a stack of our own: no limit to the depth of an expression
+            node = todo.pop()
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                self.function(scope, node)
+                if not isinstance(node, ast.Lambda):
+                    todo += node.decorator_list
+                todo += [d for d in [*node.args.defaults, *node.args.kw_defaults] if d is not None]
+                continue
+            if isinstance(node, ast.ClassDef):
+                inner = Scope(node, self.module, scope)
+                scope.classes[node.name] = inner
+                self.module.scopes.append(inner)
+                self.module.scope_of[id(node)] = inner
+                self.fill(inner, node.body)
+                todo += node.decorator_list + node.bases
+                continue
+            self.visit(scope, node)
+            todo += reversed(list(ast.iter_child_nodes(node)))
+
+    def function(self, scope, node):
+        inner = Scope(node, self.module, scope, owner=scope if isinstance(scope.node, ast.ClassDef) else scope.owner)
+        a = node.args
+        inner.parameters = [x.arg for x in [*a.posonlyargs, *a.args]]
+        for x in [*a.posonlyargs, *a.args, *a.kwonlyargs, *[v for v in (a.vararg, a.kwarg) if v]]:
+            inner.bound.setdefault(x.arg, []).append((None, None))
+        self.module.scopes.append(inner)
+        self.module.scope_of[id(node)] = inner
+        if isinstance(node, ast.Lambda):
+            self.fill(inner, [node.body])
+        else:
+            scope.functions[node.name] = inner
+            self.fill(inner, node.body)
+
+    def visit(self, scope, node):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self.bind(scope, target, node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.bind(scope, node.target, node.value)
+        elif isinstance(node, ast.NamedExpr):
+            self.bind(scope, node.target, node.value)
+        elif isinstance(node, ast.AugAssign):
+            value = ast.copy_location(ast.BinOp(left=as_load(node.target), op=node.op, right=node.value), node)
+            if not isinstance(node.target, ast.Name):
+                self.bind(scope, node.target, value)
+            else:
+                scope.bound.setdefault(node.target.id, []).append((node.value, None))
+                if isinstance(node.op, (ast.Div, ast.FloorDiv)):
+                    scope.bound[node.target.id][-1] = (value, None)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            item = ast.Starred(value=node.iter, ctx=ast.Load())  # stands for "an item of"
+            for target in node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]:
+                self.bind(scope, target, item)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self.bind(scope, item.optional_vars, item.context_expr)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            scope.bound.setdefault(node.name, []).append((None, None))
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                scope.imports[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:
+                if alias.name == "*":
+                    scope.imports.setdefault("*", []).append(base)
+                else:
+                    joint = "" if base.endswith(".") else "."
+                    scope.imports[alias.asname or alias.name] = f"{base}{joint}{alias.name}"
+        elif isinstance(node, ast.Call):
+            scope.calls.append(node)
+
+    def bind(self, scope, target, value, index=None):
+        if isinstance(target, ast.Name):
+            scope.bound.setdefault(target.id, []).append((value, index))
+        elif isinstance(target, ast.Starred):
+            self.bind(scope, target.value, None)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) and index is None
+            for i, t in enumerate(target.elts):
+                self.bind(scope, t, value.elts[i] if same else value, None if same or value is None else i)
+        elif isinstance(target, ast.Attribute):
+            if value is not None:
+                self.module.assigned.setdefault(target.attr, []).append((value, index, scope))
+            if isinstance(target.value, ast.Name) and target.value.id in ("self", "cls") and scope.owner is not None:
+                scope.owner.attributes.setdefault(target.attr, []).append((value, index, scope))
+        elif isinstance(target, ast.Subscript) and value is not None:
+            key = constant(target.slice)
+            if isinstance(key, str):
+                self.module.assigned.setdefault(key, []).append((value, index, scope))
+        if value is not None and isinstance(target, (ast.Attribute, ast.Subscript)):
+            if isinstance(value, ast.BinOp) or isinstance(value, ast.Call):
+                if divides_by_world(value):
+                    self.module.divided.add(text_of(target))
+
+
+def as_load(target):
+    return target  # the context of a node plays no role here
+
+
+def is_world(node):
+    """Whether the expression is a number of processes."""
+    name = last_name(node)
+    if isinstance(node, ast.Call) and name == "int":
+        return bool(node.args) and is_world(node.args[0])
+    if isinstance(node, ast.Call) and name in ("max", "min"):
+        return any(is_world(a) for a in node.args)
+    if isinstance(node, ast.Subscript):
+        return bool(re.search(r"world_?size|WORLD_SIZE|nproc", str(constant(node.slice) or "")))
+    return bool(re.search(r"(^|_)world_?size$|^(n_?gpus?|num_?gpus?|ngpus_per_node|nprocs?|nproc_per_node|num_replicas|"
+                          r"num_processes|device_count|get_nproc_per_node|world)$", name or "", re.I))
+
+
+def divides_by_world(node):
+    """Whether a division by the number of processes stands in the expression (int(), max() and the like apart)."""
+    todo = [node]
+    while todo:
+        n = todo.pop()
+        if isinstance(n, ast.BinOp):
+            if isinstance(n.op, (ast.Div, ast.FloorDiv)) and is_world(n.right):
+                return True
+            todo += [n.left, n.right]
+        elif isinstance(n, ast.Call) and last_name(n) in ("int", "max", "min", "round", "ceil", "floor"):
+            todo += n.args
+    return False
+
+
+# --- the project: modules that import each other -------------------------------------------------------------------
+
+
+def attempt(read):
+    """(what reading a file gives, "") or (None, why it cannot be read)."""
+    try:
+        return read(), ""
+    except SyntaxError as e:
+        return None, f"line {e.lineno or 1}: not Python that {sys.version.split()[0]} can read: {e.msg}"
+    except (RecursionError, MemoryError):
+        return None, "nested too deeply, or too large, to be read"
+    except (OSError, ValueError) as e:
+        return None, e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+
+
+def unparsable(path):
+    """Why a file is no Python; "" when it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return attempt(lambda: ast.parse(path.read_bytes()))[1]
+
+
+class Project:
+    """The files that were asked for, and those of their folders that they import."""
+
+    def __init__(self, roots):
+        self.roots = roots
+        self.modules = {}  # path → Module, or None where it cannot be read
+        self.unread = []  # (path, why), of files that were asked for
+        self.found = {}
+        self.importers = None  # path → modules that import it, once somebody asks
+
+    def load(self, path, asked=False):
+        path = Path(os.path.abspath(path))
+        if path not in self.modules:
+            self.modules[path], why = attempt(lambda: read_module(path, self))
+            if asked and why:
+                self.unread.append((path, why))
+        return self.modules[path]
+
+    def find(self, dotted, module):
+        """(module of the project, names that are left) for a dotted import, or (None, [])."""
+        key = (dotted, module.path.parent)
+        if key not in self.found:
+            self.found[key] = self._find(dotted, module)
+        path, rest = self.found[key]
+        return (self.load(path), rest) if path else (None, [])
+
+    def _find(self, dotted, module):
+        level = len(dotted) - len(dotted.lstrip("."))
+        parts = [p for p in dotted.split(".") if p]
+        if not level and (not parts or parts[0] in ("torch", "ignite", "numpy", "os", "sys")):
+            return None, []
+        folder = module.path.parent
+        if level:
+            bases = [folder.parents[level - 2] if level > 1 and level - 2 < len(folder.parents) else folder]
+        else:
+            above = list(folder.parents)[:4]
+            bases = [folder, *[p for p in above if any(p == r or r in p.parents for r in self.roots)]]
+            if (folder / "__init__.py").exists() and folder.parent not in bases:
+                bases.append(folder.parent)
+        for base in bases:
+            for n in range(len(parts), 0, -1):
+                stem = base.joinpath(*parts[:n])
+                for path in (stem.with_suffix(".py") if stem.name else stem, stem / "__init__.py"):
+                    try:
+                        if path.is_file() and path != module.path:
+                            return path, parts[n:]
+                    except (OSError, ValueError):
+                        return None, []
+        return None, []
+
+
+def imported(scope, name):
+    """(dotted, scope) of what the name was imported as, seen from the scope; None when it is not imported."""
+    for s in all_scopes(scope):
+        if isinstance(s.node, ast.ClassDef) and s is not scope:
+            continue
+        if name in s.imports and name != "*":
+            return s.imports[name]
+        if name in s.functions or name in s.classes or name in s.bound:
+            return None
+        for base in s.imports.get("*", ()):
+            if base == "ignite.distributed" and name in SIGNATURES | dict.fromkeys(
+                    [*IDIST_COLLECTIVES, *GETTERS, "Parallel", "initialize", "spawn", "auto_dataloader", "auto_optim"]):
+                return f"{base}.{name}"
+            if base == "torch.distributed" and name in TORCH_COLLECTIVES | {"get_rank", "get_world_size"}:
+                return f"{base}.{name}"
+    return None
+
+
+def resolve(node, scope, depth=0):
+    """The library's name of an expression such as idist.all_reduce; "" when it is the program's own or unknown."""
+    key = (id(node), id(scope))
+    cache = scope.module.project.found
+    if key not in cache:
+        cache[key] = ""
+        cache[key] = _resolve(node, scope, depth)
+    return cache[key]
+
+
+def _resolve(node, scope, depth):
+    parts = chain(node)
+    if parts is None:
+        if isinstance(node, ast.Call) and last_name(node) == "partial" and node.args and depth < 6:
+            return resolve(node.args[0], scope, depth + 1)
+        return ""
+    dotted = imported(scope, parts[0])
+    if dotted:
+        if dotted.startswith(".") or dotted.partition(".")[0] not in ("ignite", "torch"):
+            module, rest = scope.module.project.find(dotted, scope.module)
+            if module is not None and depth < 6:  # a name that a module of the project has from a library
+                names = [*rest, *parts[1:]]
+                if names:
+                    target = ast.Name(id=names[0], ctx=ast.Load())
+                    for n in names[1:]:
+                        target = ast.Attribute(value=target, attr=n, ctx=ast.Load())
+                    scope.module.project.found.setdefault("kept", []).append(target)
+                    return resolve(target, module.top, depth + 1)
+                return ""
+            if module is not None:
+                return ""
+        return canonical(".".join([dotted, *parts[1:]]))
+    if depth < 6:
+        if parts[0] == "self" and len(parts) == 2 and scope.owner is not None:
+            values = scope.owner.attributes.get(parts[1], [])
+            if len(values) == 1 and values[0][0] is not None and not isinstance(values[0][0], ast.Call):
+                return resolve(values[0][0], values[0][2], depth + 1)
+            return ""
+        for s in all_scopes(scope):
+            if parts[0] in s.functions or parts[0] in s.classes:
+                return ""
+            if parts[0] in s.bound:
+                values = s.bound[parts[0]]
+                if len(values) == 1 and values[0][0] is not None and values[0][1] is None:
+                    base = resolve(values[0][0], s, depth + 1)
+                    return canonical(".".join([base, *parts[1:]])) if base else ""
+                return ""
+    return ""
+
+
+def definition(node, scope, depth=0):
+    """The project's function or class (a Scope) that an expression names, or None."""
+    if depth > 6 or node is None:
+        return None
+    if isinstance(node, ast.Lambda):
+        return scope.module.scope_of.get(id(node))
+    if isinstance(node, ast.Call):
+        if last_name(node) == "partial" and node.args:
+            return definition(node.args[0], scope, depth + 1)
+        return None
+    parts = chain(node)
+    if parts is None:
+        return None
+    if parts[0] in ("self", "cls") and scope.owner is not None and len(parts) == 2:
+        found = method(scope.owner, parts[1])
+        if found is None:
+            values = scope.owner.attributes.get(parts[1], [])
+            if len(values) == 1 and isinstance(values[0][0], (ast.Name, ast.Attribute, ast.Lambda)):
+                return definition(values[0][0], values[0][2], depth + 1)
+        return found
+    for s in all_scopes(scope):
+        if isinstance(s.node, ast.ClassDef) and s is not scope:
+            continue
+        if parts[0] in s.imports:
+            module, rest = s.module.project.find(s.imports[parts[0]], s.module)
+            return member(module.top, [*rest, *parts[1:]], depth + 1) if module is not None else None
+        if parts[0] in s.functions or parts[0] in s.classes:
+            return member(s, parts, depth + 1)
+        if parts[0] in s.bound:
+            values = s.bound[parts[0]]
+            if len(parts) == 1 and len(values) == 1 and values[0][1] is None:
+                return definition(values[0][0], s, depth + 1)
+            if len(parts) == 2:
+                owner = instance_of(ast.Name(id=parts[0]), scope, depth + 1)
+                return method(owner, parts[1]) if owner is not None else None
+            return None
+        for base in s.imports.get("*", ()):
+            module, rest = s.module.project.find(base, s.module)
+            if module is not None and not rest and (parts[0] in module.top.functions or parts[0] in module.top.classes):
+                return member(module.top, parts, depth + 1)
+    return None
+
+
+def member(scope, names, depth):
+    for i, name in enumerate(names):
+        if name in scope.functions:
+            return scope.functions[name] if i == len(names) - 1 else None
+        if name in scope.classes:
+            scope = scope.classes[name]
+            continue
+        if depth < 6 and name in scope.imports:
+            module, rest = scope.module.project.find(scope.imports[name], scope.module)
+            return member(module.top, [*rest, *names[i + 1:]], depth + 1) if module is not None else None
+        if depth < 6 and name in scope.bound and i == len(names) - 1 and len(scope.bound[name]) == 1:
+            return definition(scope.bound[name][0][0], scope, depth + 1)
+        return None
+    return scope if names else None
+
+
+def method(owner, name, depth=0):
+    """The method of a class or of a base class that the project has."""
+    if owner is None or depth > 5:
+        return None
+    if name in owner.functions:
+        return owner.functions[name]
+    for base in owner.node.bases:
+        found = definition(base, owner.parent)
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            inner = method(found, name, depth + 1)
+            if inner is not None:
+                return inner
+    return None
+
+
+def values_of(node, scope):
+    """What the expression may have been assigned: [(expression, index, scope), …]; [(node, None, scope)] for itself."""
+    if isinstance(node, ast.Name):
+        for s in all_scopes(scope):
+            if isinstance(s.node, ast.ClassDef) and s is not scope:
+                continue
+            if node.id in s.bound:
+                return [(v, i, s) for v, i in s.bound[node.id]]
+            if node.id in s.functions or node.id in s.classes:
+                return []
+            if node.id in s.imports:
+                module, rest = s.module.project.find(s.imports[node.id], s.module)
+                if module is not None and len(rest) == 1 and rest[0] in module.top.bound:
+                    return [(v, i, module.top) for v, i in module.top.bound[rest[0]]]
+                return []
+        return []
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if node.value.id in ("self", "cls") and scope.owner is not None:
+            owner, n = scope.owner, 0
+            while owner is not None and n < 5:
+                if node.attr in owner.attributes:
+                    return owner.attributes[node.attr]
+                if node.attr in owner.bound:
+                    return [(v, i, owner) for v, i in owner.bound[node.attr]]
+                bases = [definition(b, owner.parent) for b in owner.node.bases]
+                owner, n = next((b for b in bases if b is not None and isinstance(b.node, ast.ClassDef)), None), n + 1
+        return []
+    return [(node, None, scope)]
+
+
+def instance_of(node, scope, depth=0):
+    """The project's class (a Scope) that an expression is an instance of, or None."""
+    if depth > 6:
+        return None
+    if isinstance(node, ast.Call):
+        found = definition(node.func, scope, depth + 1)
+        if found is None:
+            return None
+        if isinstance(found.node, ast.ClassDef):
+            return found
+        for value, _, s in returned(found):
+            inner = instance_of(value, s, depth + 1)
+            if inner is not None:
+                return inner
+        return None
+    if isinstance(node, ast.Name) and node.id in ("self", "cls"):
+        return scope.owner
+    for value, index, s in values_of(node, scope):
+        if value is not None and value is not node and index is None:
+            found = instance_of(value, s, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def returned(function):
+    """[(expression, None, scope)] of what the function returns."""
+    if isinstance(function.node, ast.Lambda):
+        return [(function.node.body, None, function)]
+    return [(n.value, None, function) for n in own_nodes(function.node) if isinstance(n, ast.Return) and n.value]
+
+
+def own_nodes(node):
+    """Nodes below a function, class or module, without those of functions and classes inside it."""
+    cached = getattr(node, "_own", None)
+    if cached is None:
+        cached, todo = [], list(reversed(list(ast.iter_child_nodes(node))))
+        while todo:
+            n = todo.pop()
+            cached.append(n)
+            if not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                todo += reversed(list(ast.iter_child_nodes(n)))
+        node._own = cached
+    return cached
+
+
+# --- conditions: what an expression is on each of four ranks --------------------------------------------------------
+
+# alike everywhere as far as one can see; differs with the rank, one cannot see how; differs with each rank's data
+UNKNOWN, RANKED, LOCAL = "unknown", "ranked", "local"
+OPERATORS = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: lambda a, b: a is b, ast.IsNot: lambda a, b: a is not b,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b, ast.Add: operator.add, ast.Sub: operator.sub,
+    ast.Mult: operator.mul, ast.Mod: operator.mod, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv,
+}
+
+
+def varies(value):
+    return value in (RANKED, LOCAL) or isinstance(value, tuple) and len({repr(v) for v in value}) > 1
+
+
+def per_rank(function, *operands):
+    if RANKED in operands:
+        return RANKED
+    if LOCAL in operands:
+        return LOCAL
+    if UNKNOWN in operands:
+        return RANKED if any(varies(v) for v in operands) else UNKNOWN
+    try:
+        return tuple(function(*v) for v in zip(*operands))
+    except Exception:
+        return RANKED if any(varies(v) for v in operands) else UNKNOWN
+
+
+def value_on_ranks(node, scope, depth=0):
+    """A tuple of the values on the four ranks, UNKNOWN or RANKED."""
+    if depth > 12:
+        return UNKNOWN
+    if isinstance(node, ast.Constant):
+        return (node.value,) * 4
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        parts = [value_on_ranks(e, scope, depth + 1) for e in node.elts]
+        return per_rank(lambda *v: v, *parts) if parts else ((),) * 4
+    if isinstance(node, ast.BinOp):
+        if type(node.op) not in OPERATORS:
+            return UNKNOWN
+        pair = value_on_ranks(node.left, scope, depth + 1), value_on_ranks(node.right, scope, depth + 1)
+        return per_rank(OPERATORS[type(node.op)], *pair)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return per_rank(operator.neg, value_on_ranks(node.operand, scope, depth + 1))
+    if isinstance(node, (ast.Compare, ast.BoolOp)) or isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        tried = condition(node, scope, depth + 1)
+        if "L" in tried:
+            return LOCAL
+        if "R" in tried or "U" in tried:
+            return RANKED if differs(tried) else UNKNOWN
+        return tuple(t == "T" for t in tried)
+    if isinstance(node, ast.NamedExpr):
+        return value_on_ranks(node.value, scope, depth + 1)
+    if isinstance(node, ast.IfExp):
+        both = value_on_ranks(node.body, scope, depth + 1), value_on_ranks(node.orelse, scope, depth + 1)
+        return joined(both)
+    if isinstance(node, ast.Subscript):
+        return subscript_on_ranks(node, scope, depth)
+    if isinstance(node, ast.Call):
+        return call_on_ranks(node, scope, depth)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        key = (node.id if isinstance(node, ast.Name) else id(node), id(scope))
+        if key not in scope.module.known:
+            scope.module.known[key] = UNKNOWN
+            scope.module.known[key] = name_on_ranks(node, scope, depth)
+        return scope.module.known[key]
+    return UNKNOWN
+
+
+def joined(values):
+    """One value out of several that a name may have: a constant beside a rank is the default of a serial run."""
+    values = [v for v in values if v != UNKNOWN]
+    if not values:
+        return UNKNOWN
+    ranked = [v for v in values if varies(v)]
+    if ranked:
+        return ranked[0] if all(v == ranked[0] for v in ranked) else RANKED
+    return values[0] if len({repr(v) for v in values}) == 1 else UNKNOWN
+
+
+def subscript_on_ranks(node, scope, depth):
+    key = constant(node.slice)
+    if isinstance(key, str):
+        if last_name(node.value) == "environ" and key in RANK_VARIABLES:
+            return tuple(str(v) for v in WORLD[RANK_VARIABLES[key]])
+        if last_name(node.value) == "environ":
+            return UNKNOWN
+        return attribute_on_ranks(key, scope, depth)
+    return UNKNOWN
+
+
+def call_on_ranks(node, scope, depth):
+    name = resolve(node.func, scope)
+    last = name.rpartition(".")[2] or last_name(node)
+    if not name and isinstance(node.func, ast.Name) and last in ("int", "str", "bool", "float"):
+        kind = {"int": int, "str": str, "bool": bool, "float": float}[last]
+        return per_rank(kind, value_on_ranks(node.args[0], scope, depth + 1)) if node.args else UNKNOWN
+    if last in ("get", "getenv", "pop") and node.args and (last == "getenv" or last_name(node.func.value) == "environ"
+                                                   if isinstance(node.func, ast.Attribute) else last == "getenv"):
+        key = constant(node.args[0])
+        if key in RANK_VARIABLES:
+            return tuple(str(v) for v in WORLD[RANK_VARIABLES[key]])
+        return UNKNOWN
+    if last == "get" and node.args and isinstance(constant(node.args[0]), str):
+        return attribute_on_ranks(constant(node.args[0]), scope, depth)
+    if name.startswith((IDIST, TORCH_DIST)) and last in RANK_CALLS:
+        grouped = name.startswith(TORCH_DIST) and (node.args or node.keywords)
+        return (RANKED if "rank" in last else UNKNOWN) if grouped else WORLD[RANK_CALLS[last]]
+    if name.startswith(("ignite.", "torch.")):
+        return UNKNOWN
+    found = definition(node.func, scope)
+    if found is not None and found.is_function:
+        return result_on_ranks(found, depth)
+    if last == "getattr" and len(node.args) > 1 and isinstance(constant(node.args[1]), str):
+        return attribute_on_ranks(constant(node.args[1]), scope, depth)
+    if found is None and last in RANK_CALLS:
+        return WORLD[RANK_CALLS[last]]
+    if found is None and IS_MAIN.match(last):
+        return (True, False, False, False)
+    return UNKNOWN
+
+
+def result_on_ranks(function, depth):
+    values = [value_on_ranks(v, s, depth + 2) for v, _, s in returned(function)]
+    return joined(values)
+
+
+def name_on_ranks(node, scope, depth):
+    last = last_name(node)
+    if isinstance(node, ast.Name):
+        for s in all_scopes(scope):
+            if isinstance(s.node, ast.ClassDef) and s is not scope:
+                continue
+            if s.on_ranks and s.parameters and node.id in s.bound and len(s.bound[node.id]) == 1:
+                own = [p for p in s.parameters if p not in ("self", "cls")]
+                if own and own[0] == node.id:
+                    return WORLD["local"]
+            if node.id in s.bound:
+                break
+        values = values_of(node, scope)
+        known = [(v, i, s) for v, i, s in values if v is not None]
+        if known:
+            got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in known])
+            if got == LOCAL and origin(node, scope) == "reduced":
+                return UNKNOWN
+            if got != UNKNOWN or len(known) == len(values) and all(isinstance(v, ast.Constant) for v, _, _ in known):
+                return got
+            if all(isinstance(v, ast.Constant) for v, _, _ in known) and len(known) < len(values):
+                return by_name(last)
+            if any(isinstance(v, (ast.Call, ast.Subscript, ast.Attribute, ast.Name)) for v, _, _ in known):
+                return by_name(last)
+            return UNKNOWN
+        return by_name(last)
+    if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+        values = values_of(node, scope)
+        known = [(v, i, s) for v, i, s in values if v is not None]
+        got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in known])
+        if got != UNKNOWN:
+            return got
+        found = method(scope.owner, node.attr)
+        if found is not None and is_property(found):
+            return result_on_ranks(found, depth)
+    return attribute_on_ranks(last, scope, depth)
+
+
+def is_property(function):
+    return any(last_name(d) in ("property", "cached_property") for d in function.node.decorator_list)
+
+
+def attribute_on_ranks(name, scope, depth):
+    known = scope.module.known
+    if name not in known:
+        known[name] = by_name(name)  # what it is while it is being looked up
+        values = scope.module.assigned.get(name, ())
+        got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in values])
+        if varies(got) and got != LOCAL:
+            known[name] = got
+    return known[name]
+
+
+def by_name(name):
+    lower = name.lower()
+    if lower in RANK_NAMES:
+        return WORLD[RANK_NAMES[lower]]
+    if IS_MAIN.match(name):
+        return (True, False, False, False)
+    return UNKNOWN
+
+
+def item(value, index):
+    """The expression for one item of an assigned tuple, as a subscript that nobody understands unless it is one."""
+    if index is None:
+        return value
+    return ast.Subscript(value=value, slice=ast.Constant(value=index), ctx=ast.Load())
+
+
+def differs(tried):
+    """Whether ranks may disagree on a condition that was tried on four of them."""
+    return "R" in tried or "L" in tried or len(set(tried)) > 1
+
+
+def negate(tried):
+    if tried is ALWAYS or tried is NEVER:
+        return NEVER if tried is ALWAYS else ALWAYS
+    return tuple({"T": "F", "F": "T"}.get(t, t) for t in tried)
+
+
+def both(a, b):
+    if a is ALWAYS:
+        return b
+    if b is ALWAYS or a is NEVER:
+        return a
+    if b is NEVER:
+        return b
+    return tuple("F" if "F" in p else "R" if "R" in p else "L" if "L" in p else "U" if "U" in p else "T"
+                 for p in zip(a, b))
+
+
+def either(a, b):
+    if a is NEVER:
+        return b
+    if b is NEVER:
+        return a
+    return negate(both(negate(a), negate(b)))
+
+
+ALWAYS, NEVER, MAYBE = ("T",) * 4, ("F",) * 4, ("U",) * 4
+
+
+def condition(node, scope, depth=0):
+    """For each of four ranks: T, F, U (unknown, alike on all), R (differs with the rank), L (differs with the data)."""
+    if depth > 12:
+        return MAYBE
+    if isinstance(node, ast.BoolOp):
+        parts = [condition(v, scope, depth + 1) for v in node.values]
+        result = parts[0]
+        for p in parts[1:]:
+            result = both(result, p) if isinstance(node.op, ast.And) else either(result, p)
+        return result
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return negate(condition(node.operand, scope, depth + 1))
+    if isinstance(node, ast.NamedExpr):
+        return condition(node.value, scope, depth + 1)
+    if isinstance(node, ast.Compare):
+        left, result = value_on_ranks(node.left, scope, depth + 1), ALWAYS
+        for op, right in zip(node.ops, node.comparators):
+            right = value_on_ranks(right, scope, depth + 1)
+            result = both(result, truth(per_rank(OPERATORS[type(op)], left, right)))
+            left = right
+    else:
+        result = truth(value_on_ranks(node, scope, depth + 1))
+    if result == MAYBE and measures(node) and origin(node, scope) == "local":
+        return ("L",) * 4
+    return result
+
+
+def measures(node):
+    """Whether a condition looks at how large a value is, and not at which option was chosen."""
+    if isinstance(node, ast.Compare):
+        return any(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
+    return isinstance(node, ast.Call) and last_name(node) in (
+        "isnan", "isinf", "isfinite", "any", "all", "item", "bool")
+
+
+def truth(value):
+    if value == UNKNOWN:
+        return MAYBE
+    if value in (RANKED, LOCAL):
+        return ("R" if value == RANKED else "L",) * 4
+    return tuple("T" if v else "F" for v in value)
+
+
+def origin(node, scope):
+    """"local" for what each rank measures for itself (loss, output, clock), "reduced" for what all ranks share."""
+    local, todo, seen = False, [(node, scope, 0)], set()
+    while todo:
+        n, s, d = todo.pop()
+        if n is None or (id(n), id(s)) in seen or len(seen) > 200:
+            continue
+        seen.add((id(n), id(s)))
+        if isinstance(n, ast.Call):
+            last = last_name(n)
+            if re.search(r"reduce|gather|broadcast|sync|compute$", last) and last != "reduction":
+                return "reduced"
+            found = definition(n.func, s)
+            if found is not None and found.is_function and any(e.kind == "collective" for e in effects_of(found)):
+                return "reduced"
+            if last in ("time", "monotonic", "perf_counter") and (
+                    (chain(n.func) or [""])[0] == "time" or imported(s, last) == f"time.{last}"):
+                local = True
+            elif LOSS.search(last) and last[:1].islower():
+                local = True
+            elif last in PASSES_ON:
+                todo += [(a, s, d) for a in n.args]
+                if isinstance(n.func, ast.Attribute):
+                    todo.append((n.func.value, s, d))
+        elif isinstance(n, ast.Attribute):
+            if n.attr == "metrics" and last_name(n.value) == "state":
+                return "reduced"
+            if n.attr in ("output", "batch") and last_name(n.value) == "state":
+                local = True
+            elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
+                local = True
+        elif isinstance(n, ast.Name):
+            if any(n.id in x.reduced for x in all_scopes(s)):
+                return "reduced"
+            values = values_of(n, s)
+            known = [v for v in values if v[0] is not None and v[0] is not n]
+            if d < 4:
+                todo += [(v, x, d + 1) for v, _, x in known]
+            if not known and values and re.search(r"loss(es)?$", n.id, re.I):
+                local = True  # a parameter
+        elif isinstance(n, ast.Subscript):
+            todo.append((n.value, s, d))
+        elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.IfExp, ast.Starred)):
+            todo += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
+    return "local" if local else ""
+
+
+PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item", "detach", "cpu", "mean", "sum", "max",
+             "min", "any", "all", "tensor", "norm", "round", "exp", "sqrt", "numpy", "backward"}
+
+
+# --- effects: what a call does that every rank has to do ------------------------------------------------------------
+
+
+@dataclass
+class Effect:
+    """Something that waits for the other ranks, or ends a run.
+
+    kind: collective, metric (compute), attach (a metric), run (an engine), backward, stop, stopper (a handler that
+    stops), query (of idist), wrapped (a call of the wrapped model).
+    """
+
+    kind: str
+    name: str
+    line: int = 0
+    via: str = ""
+
+
+def named(name, *classes):
+    return name.rpartition(".")[2] in classes and name.startswith(("ignite.", "torch."))
+
+
+def is_metric(node, scope, depth=0):
+    """Whether the expression is a metric of Ignite whose compute() communicates."""
+    if depth > 5 or node is None:
+        return False
+    if isinstance(node, ast.Call):
+        name = resolve(node.func, scope)
+        if name.startswith("ignite.metrics."):
+            return name.rpartition(".")[2][:1].isupper() and name.rpartition(".")[2] not in NO_REDUCTION
+        found = definition(node.func, scope)
+        if found is None:
+            return False
+        if isinstance(found.node, ast.ClassDef):
+            return metric_class(found)
+        return any(is_metric(v, s, depth + 1) for v, _, s in returned(found))
+    if isinstance(node, ast.Starred):  # an item of a list or a dict of metrics
+        inner = node.value
+        if isinstance(inner, ast.Call) and last_name(inner) in ("items", "values") and not inner.args:
+            inner = inner.func.value
+        for value, _, s in values_of(inner, scope):
+            items = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
+            if any(is_metric(v, s, depth + 1) for v in items if not isinstance(v, ast.Starred)):
+                return True
+        return False
+    if isinstance(node, ast.BinOp):
+        return is_metric(node.left, scope, depth + 1) or is_metric(node.right, scope, depth + 1)
+    if isinstance(node, ast.Subscript):
+        for value, _, s in values_of(node.value, scope):
+            if isinstance(value, ast.Dict) and any(is_metric(v, s, depth + 1) for v in value.values):
+                return True
+        return False
+    for value, index, s in values_of(node, scope):
+        if value is not None and value is not node and index is None and is_metric(value, s, depth + 1):
+            return True
+    return False
+
+
+def metric_class(owner, depth=0):
+    """Whether a class of the project is a metric that reduces over ranks."""
+    if depth > 4:
+        return False
+    for base in owner.node.bases:
+        name = resolve(base, owner.parent)
+        if name.startswith("ignite.metrics."):
+            if name.rpartition(".")[2] != "Metric":
+                return True
+            words = {last_name(d) for f in owner.functions.values() for d in f.node.decorator_list}
+            words |= {last_name(c) for f in owner.functions.values() for c in f.calls}
+            return bool(words & {"sync_all_reduce", "all_reduce", "all_gather"})
+        found = definition(base, owner.parent)
+        if found is not None and isinstance(found.node, ast.ClassDef) and metric_class(found, depth + 1):
+            return True
+    return False
+
+
+def engine_runs_collectives(node, scope, depth=0):
+    """Whether running this engine needs every rank: True, False, or None where it cannot be seen."""
+    if depth > 5 or node is None:
+        return None
+    key = text_of(node)
+    if not isinstance(node, ast.Call) and key in scope.module.metric_targets:
+        return True
+    if isinstance(node, ast.Call):
+        name = resolve(node.func, scope)
+        last = name.rpartition(".")[2]
+        if name.startswith("ignite.engine.") and last.startswith("create_supervised_trainer"):
+            return uses_wrapper(scope.module) or None
+        if name.startswith("ignite.engine.") and last.startswith("create_supervised_evaluator"):
+            given = keyword(node, "metrics", 1)
+            return False if given is None or isinstance(given, ast.Dict) and not given.keys else True
+        if named(name, "Engine", "DeterministicEngine"):
+            step = definition(node.args[0], scope) if node.args else None
+            if step is not None and step.is_function:
+                return any(e.kind in ("collective", "backward") for e in effects_of(step))
+            return None
+        found = definition(node.func, scope)
+        if found is not None and found.is_function:
+            answers = [engine_runs_collectives(v, s, depth + 1) for v, _, s in returned(found)
+                       if not isinstance(v, (ast.Tuple, ast.Constant))]
+            return True if True in answers else None if None in answers or not answers else False
+        if found is not None:
+            run = method(found, "run")
+            return any(e.kind != "stop" for e in effects_of(run)) if run is not None else None
+        return None
+    answers = []
+    for value, index, s in values_of(node, scope):
+        if value is None or value is node:
+            answers.append(None)
+        elif index is not None:
+            found = definition(value.func, s) if isinstance(value, ast.Call) else None
+            for v, _, inner in returned(found) if found is not None and found.is_function else ():
+                if isinstance(v, ast.Tuple) and index < len(v.elts):
+                    answers.append(engine_runs_collectives(v.elts[index], inner, depth + 1))
+        else:
+            answers.append(engine_runs_collectives(value, s, depth + 1))
+    return True if True in answers else False if answers and None not in answers else None
+
+
+def is_engine(node, scope, depth=0):
+    if depth > 5 or node is None:
+        return False
+    if isinstance(node, ast.Call):
+        name = resolve(node.func, scope)
+        if name.startswith("ignite.engine.") and re.match(r"Engine|Determ|create_", name.rpartition(".")[2]):
+            return True
+        found = definition(node.func, scope)
+        return found is not None and found.is_function and any(
+            is_engine(v, s, depth + 1) for v, _, s in returned(found))
+    values = values_of(node, scope)
+    if any(v is not None and v is not node and i is None and is_engine(v, s, depth + 1) for v, i, s in values):
+        return True
+    return bool(ENGINES.search(last_name(node))) and uses_ignite(scope.module)
+
+
+def uses_ignite(module):
+    return "ignite" in module.source
+
+
+def uses_wrapper(module):
+    return "auto_model" in module.source or "DistributedDataParallel" in module.source
+
+
+def grouped(call):
+    """Whether a collective is given a group of its own: then only its members call it."""
+    group = keyword(call, "group")
+    return group is not None and last_name(group) != "WORLD"
+
+
+def effects_at(call, scope):
+    """The effects of one call."""
+    name = resolve(call.func, scope)
+    last = name.rpartition(".")[2]
+    here = call.lineno
+    if name.startswith(IDIST):
+        if last in IDIST_COLLECTIVES:
+            if grouped(call) or last in ("all_reduce", "all_gather") and len(call.args) > (last == "all_reduce") + 1:
+                return []
+            return [Effect("collective", f"idist.{last}", here)]
+        if last in ("initialize",):
+            return [Effect("collective", f"idist.{last}", here)]
+        if last in GETTERS or last in ("show_config", "auto_dataloader"):
+            return [Effect("query", f"idist.{last}", here)]
+        return []
+    if name.startswith(TORCH_DIST):
+        if last in TORCH_COLLECTIVES and name.count(".") == 2 and not grouped(call):
+            return [Effect("collective", f"torch.distributed.{last}", here)]
+        return []
+    if named(name, "DistributedDataParallel"):
+        return [Effect("collective", "DistributedDataParallel", here)]
+    if name.startswith("ignite.common.setup_common_"):
+        return [Effect("attach", last, here)]
+    if named(name, "DiskSaver", "Checkpoint", "ModelCheckpoint", "setup_logger") and name.startswith("ignite."):
+        return [Effect("query", last, here)]
+    if named(name, "ClearMLSaver"):
+        return [Effect("collective", last, here)]
+    if not isinstance(call.func, ast.Attribute):
+        found = definition(call.func, scope)
+        if found is not None:
+            return called(found, call)
+        return []
+    receiver, last = call.func.value, call.func.attr
+    if last == "compute" and is_metric(receiver, scope):
+        return [Effect("metric", f"{written(receiver)}.compute", here)]
+    if last == "compute" and uses_ignite(scope.module) and "ignite.metrics" in scope.module.source and re.search(
+            r"metric|accuracy|\bacc\b|precision|recall", written(receiver).lower()) and all(
+            v is None for v, _, _ in values_of(receiver, scope)) and "torchmetrics" not in scope.module.source:
+        return [Effect("metric", f"{written(receiver)}.compute", here)]
+    if last == "attach":
+        if is_metric(receiver, scope):
+            return [Effect("attach", f"{written(receiver)}.attach", here)]
+        lr_finder = any(isinstance(v, ast.Call) and named(resolve(v.func, s), "FastaiLRFinder")
+                        for v, _, s in values_of(receiver, scope))
+        return [Effect("attach", f"{written(receiver)}.attach", here)] if lr_finder else []
+    if last == "run" and is_engine(receiver, scope):
+        answer = engine_runs_collectives(receiver, scope)
+        if answer or answer is None and ENGINES.search(last_name(receiver)):
+            return [Effect("run", f"{written(receiver)}.run", here)]
+        return []
+    if last == "consolidate_state_dict":
+        return [Effect("collective", last, here)]
+    if last == "backward" and not call.keywords[1:] and uses_wrapper(scope.module):
+        return [Effect("backward", "backward", here)]
+    if last in ("terminate", "terminate_epoch") and is_engine(receiver, scope):
+        return [Effect("stop", f"{written(receiver)}.{last}", here)]
+    if last == "add_event_handler" and len(call.args) > 1:
+        return handler_effects(call.args[1], scope, here)
+    found = definition(call.func, scope)
+    return called(found, call) if found is not None else []
+
+
+def handler_effects(handler, scope, line):
+    """What a handler does whenever its event fires, as effects of registering it."""
+    made = [(handler, scope)]
+    if isinstance(handler, (ast.Name, ast.Attribute)):
+        made = [(v, s) for v, i, s in values_of(handler, scope) if v is not None and i is None]
+    for value, s in made:
+        if isinstance(value, ast.Call):
+            name = resolve(value.func, s)
+            if named(name, "EarlyStopping", "TerminateOnNan", "TimeLimit") and name.startswith("ignite."):
+                return [Effect("stopper", name.rpartition(".")[2], line)]
+            if named(name, "Checkpoint", "ModelCheckpoint") and "ZeroRedundancyOptimizer" in s.module.source:
+                return [Effect("attach", name.rpartition(".")[2] + " of a ZeroRedundancyOptimizer", line)]
+            if isinstance(value.func, ast.Call) and is_one_rank_only(value.func, s):
+                return []
+    function = definition(handler, scope)
+    if function is None or not function.is_function or one_rank(function) is not None:
+        return []
+    found = [e for e in effects_of(function) if e.kind not in ("query",)]
+    return [Effect("attach" if e.kind != "stop" else "stopper", e.name, line, function.name) for e in found[:1]]
+
+
+def called(function, call):
+    """The effects of calling a function or a class of the project."""
+    if isinstance(function.node, ast.ClassDef):
+        function = method(function, "__init__")
+        if function is None:
+            return []
+    guard = one_rank(function)
+    if guard is not None:
+        return [Effect("collective", "one_rank_only", call.lineno, function.name)] if guard == "barrier" else []
+    return [Effect(e.kind, e.name, e.line, function.name if not e.via else e.via) for e in effects_of(function)]
+
+
+def effects_of(function):
+    """Effects of running a function, apart from what its own conditions on the rank guard; one of each kind."""
+    if function.effects is None:
+        function.effects = []
+        found, guarded = {}, conditional_calls(function)
+        for call in function.calls:
+            if id(call) in guarded:
+                continue
+            for effect in effects_at(call, function):
+                found.setdefault((effect.kind, effect.name) if effect.kind == "collective" else effect.kind, effect)
+        function.effects = list(found.values())
+    return function.effects
+
+
+class Nobody:
+    """A report that keeps nothing."""
+
+    def add(self, *args, **kwargs):
+        pass
+
+
+def conditional_calls(function):
+    """Ids of the calls that a function makes on some ranks only: it knows what it does, or its own walk reports it."""
+    state = Walk(function, Nobody())
+    if isinstance(function.node, ast.Lambda):
+        walk_expression(function.node.body, ALWAYS, state)
+    else:
+        walk_block(function.node.body, ALWAYS, state)
+    return {id(node) for _, reach, node in state.sites if differs(reach) and "L" not in reach}
+
+
+def written(node):
+    """The expression as a reader would write it, shortened."""
+    parts = chain(node)
+    if parts:
+        return ".".join(parts)
+    if isinstance(node, ast.Call):
+        return f"{written(node.func)}(…)"
+    if isinstance(node, ast.Subscript):
+        return f"{written(node.value)}[…]"
+    return "…"
+
+
+def is_one_rank_only(node, scope):
+    return isinstance(node, ast.Call) and resolve(node.func, scope) == IDIST + "one_rank_only"
+
+
+def one_rank(function):
+    """"guard" when a decorator lets one rank only run the function, "barrier" when all wait for it, else None."""
+    if not isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    scope = function.parent
+    for decorator in function.node.decorator_list:
+        if is_one_rank_only(decorator, scope):
+            with_barrier = keyword(decorator, "with_barrier", 1)
+            return "barrier" if with_barrier is not None and constant(with_barrier) is not False else "guard"
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if ONLY_MAIN.search(last_name(target)) and not last_name(target) == "on":
+            return "guard"
+        found = definition(target, scope)
+        if found is not None and found.is_function and guards_its_argument(found):
+            return "guard"
+    return None
+
+
+def guards_its_argument(decorator):
+    """Whether a decorator of the project calls what it decorates on some ranks only."""
+    names = set(decorator.parameters)
+    for inner in decorator.functions.values():
+        names |= set(inner.parameters) if inner.functions else set()
+    nested = list(decorator.functions.values())
+    for inner in [*nested, *[f for g in nested for f in g.functions.values()]]:
+        for node in own_nodes(inner.node):
+            if isinstance(node, ast.If) and differs(condition(node.test, inner)) and "L" not in condition(
+                    node.test, inner):
+                calls = [n for b in node.body for n in ast.walk(b) if isinstance(n, ast.Call)]
+                if any(isinstance(c.func, ast.Name) and c.func.id in names for c in calls):
+                    return True
+                if node.body and isinstance(node.body[-1], ast.Return) and not calls:
+                    return True
+    return False
+
+
+# --- the walk: may some rank not get here? --------------------------------------------------------------------------
+
+
+@dataclass
+class Walk:
+    """Where a walk through a function stands."""
+
+    scope: Scope
+    report: object
+    guard: str = ""  # "one_rank_only" inside a function that one rank runs
+    first: bool = False  # inside a block of one_rank_first
+    own_group: bool = False  # a process group that Ignite did not make exists
+    queried: bool = False  # and every rank has asked Ignite about it
+    sites: list = field(default_factory=list)  # (effect, reach, node)
+    caught: list = field(default_factory=list)  # (try, except clause, sites inside, reach, depth of loops)
+    loops: int = 0
+    measured: int = 0  # conditions on a local value around the place
+    left: ast.AST | None = None  # where such a condition left the function or the pass of the loop
+
+
+@dataclass
+class Exits:
+    """With which condition a piece of code leaves the function, the loop, or this pass of the loop."""
+
+    leave: tuple = NEVER
+    stop: tuple = NEVER
+    skip: tuple = NEVER
+
+    def any(self):
+        return either(either(self.leave, self.stop), self.skip)
+
+
+def walk_function(function, report, reach=ALWAYS, guard=""):
+    state = Walk(function, report, guard)
+    if isinstance(function.node, ast.Lambda):
+        walk_expression(function.node.body, reach, state)
+    else:
+        walk_block(function.node.body, reach, state)
+    judge(state)
+
+
+def walk_block(statements, reach, state):
+    gone = Exits()
+    for statement in statements:
+        now = both(reach, negate(gone.any())) if gone.any() != NEVER else reach
+        out = walk_statement(statement, now, state)
+        if out is not None and out.any() != NEVER:
+            if "L" in out.any() and not state.measured and state.left is None:
+                state.left = next((n for n in ast.walk(statement) if isinstance(
+                    n, (ast.Return, ast.Continue, ast.Break))), statement)
+            still = negate(gone.any())
+            gone = Exits(*(either(a, both(still, b)) for a, b in
+                           ((gone.leave, out.leave), (gone.stop, out.stop), (gone.skip, out.skip))))
+    return gone
+
+
+def walk_statement(node, reach, state):
+    if isinstance(node, ast.If):
+        return walk_if(node, reach, state)
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        return walk_loop(node, reach, state)
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return walk_with(node, reach, state)
+    if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+        return walk_try(node, reach, state)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        walk_definition(node, reach, state)
+        return None
+    if isinstance(node, ast.ClassDef):
+        return None
+    if isinstance(node, ast.Return):
+        if node.value is not None:
+            walk_expression(node.value, reach, state)
+        return Exits(leave=ALWAYS)
+    if isinstance(node, ast.Break):
+        return Exits(stop=ALWAYS)
+    if isinstance(node, ast.Continue):
+        return Exits(skip=ALWAYS)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        walk_expression(node.value, reach, state)
+        name = written(node.value.func)
+        if name in ("sys.exit", "exit", "quit", "os._exit"):
+            code = node.value.args[0] if node.value.args else None
+            if code is None or constant(code) == 0:
+                return Exits(leave=ALWAYS)
+        return None
+    if type(node).__name__ == "Match":
+        gone = Exits()
+        walk_expression(node.subject, reach, state)
+        for case in node.cases:
+            out = walk_block(case.body, both(reach, MAYBE), state)
+            gone = Exits(*(either(a, both(MAYBE, b)) for a, b in
+                           ((gone.leave, out.leave), (gone.stop, out.stop), (gone.skip, out.skip))))
+        return gone
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            walk_expression(child, reach, state)
+    return None
+
+
+def walk_if(node, reach, state):
+    walk_expression(node.test, reach, state)
+    test = condition(node.test, state.scope)
+    if is_main_guard(node.test):
+        test = ALWAYS
+    state.measured += "L" in test
+    yes = walk_block(node.body, both(reach, test), state)
+    no = walk_block(node.orelse, both(reach, negate(test)), state)
+    state.measured -= "L" in test
+    return Exits(*(either(both(test, a), both(negate(test), b)) for a, b in
+                   ((yes.leave, no.leave), (yes.stop, no.stop), (yes.skip, no.skip))))
+
+
+def is_main_guard(test):
+    return isinstance(test, ast.Compare) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in [test.left, *test.comparators])
+
+
+def walk_loop(node, reach, state):
+    inside = reach
+    if isinstance(node, ast.While):
+        walk_expression(node.test, reach, state)
+        inside = both(reach, condition(node.test, state.scope))
+    else:
+        walk_expression(node.iter, reach, state)
+        if isinstance(node.iter, ast.Call) and last_name(node.iter) == "range" and any(
+                varies(value_on_ranks(a, state.scope)) for a in node.iter.args):
+            inside = both(reach, ("R",) * 4)
+    before = len(state.sites)
+    state.loops += 1
+    out = walk_block(node.body, inside, state)
+    state.loops -= 1
+    walk_block(node.orelse, reach, state)
+    left = either(out.stop, out.leave)
+    if differs(left) and not differs(inside):
+        waits = [s for s in state.sites[before:] if s[0].kind in ("collective", "backward", "run", "metric")]
+        if waits:
+            state.sites.append((Effect("stop", "break" if differs(out.stop) else "return", node.lineno, "loop"), left,
+                                exit_node(node, state)))
+            return Exits()  # what follows from it is not reported again
+    return Exits(leave=out.leave)
+
+
+def exit_node(loop, state):
+    """The break or return of a loop that only some ranks reach, for the report."""
+    todo = [(loop, False)]
+    while todo:
+        node, guarded = todo.pop(0)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.Break, ast.Return)) and guarded:
+                return child
+            if isinstance(child, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+                continue
+            inner = guarded or isinstance(child, ast.If) and differs(condition(child.test, state.scope))
+            todo.append((child, inner))
+    return loop
+
+
+def walk_with(node, reach, state):
+    first = state.first
+    for i in node.items:
+        walk_expression(i.context_expr, reach, state)
+        if isinstance(i.context_expr, ast.Call):
+            if resolve(i.context_expr.func, state.scope) == IDIST + "one_rank_first":
+                state.first = True
+    out = walk_block(node.body, reach, state)
+    state.first = first
+    return out
+
+
+def walk_try(node, reach, state):
+    before = len(state.sites)
+    out = walk_block(node.body, reach, state)
+    inside = state.sites[before:]
+    for handler in node.handlers:
+        caught = walk_block(handler.body, both(reach, MAYBE), state)
+        if not ends_the_process(handler.body):
+            state.caught.append((node, handler, inside, reach, state.loops))
+            out = Exits(*(either(a, both(MAYBE, b)) for a, b in
+                          ((out.leave, caught.leave), (out.stop, caught.stop), (out.skip, caught.skip))))
+    orelse = walk_block(node.orelse, reach, state)
+    final = walk_block(node.finalbody, reach, state)
+    for extra in (orelse, final):
+        out = Exits(either(out.leave, extra.leave), either(out.stop, extra.stop), either(out.skip, extra.skip))
+    return out
+
+
+def ends_the_process(statements):
+    """Whether a block always passes an error on, or ends the process."""
+    for n in statements:
+        if isinstance(n, ast.Raise):
+            return True
+        if isinstance(n, ast.If):
+            if ends_the_process(n.body) and ends_the_process(n.orelse):
+                return True
+            if any(b and isinstance(b[-1], (ast.Return, ast.Continue, ast.Break)) for b in (n.body, n.orelse)):
+                return False
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and (
+                written(n.value.func) in ("sys.exit", "exit", "quit", "os._exit", "os.abort", "os.kill")
+                or last_name(n.value) in ("destroy_process_group", "abort", "fail")):
+            return True
+        if isinstance(n, (ast.With, ast.Try)) and ends_the_process(n.body):
+            return True
+    return False
+
+
+def walk_definition(node, reach, state):
+    """A function defined here: what its decorators register, it does whenever the event fires."""
+    inner = state.scope.module.scope_of.get(id(node))
+    for decorator in node.decorator_list:
+        walk_expression(decorator, reach, state)
+    registered = any(isinstance(d, ast.Call) and last_name(d) == "on" for d in node.decorator_list)
+    guard = one_rank(inner)
+    if guard is not None:
+        return  # its own walk looks at it
+    if registered and differs(reach):
+        for effect in effects_of(inner)[:1]:
+            if effect.kind not in ("query",):
+                kind = "stopper" if effect.kind == "stop" else "attach"
+                state.sites.append((Effect(kind, effect.name, node.lineno, node.name), reach, node))
+
+
+def walk_expression(node, reach, state):
+    """Calls in an expression, in about the order of their evaluation; `and`, `or`, `if` guard what follows them."""
+    todo = [(node, reach)]
+    while todo:
+        n, r = todo.pop()
+        if isinstance(n, (ast.Lambda, ast.FunctionDef, ast.ClassDef)):
+            continue
+        if isinstance(n, ast.IfExp):
+            test = condition(n.test, state.scope)
+            todo += [(n.orelse, both(r, negate(test))), (n.body, both(r, test)), (n.test, r)]
+            continue
+        if isinstance(n, ast.BoolOp):
+            parts, now = [], r
+            for v in n.values:
+                parts.append((v, now))
+                test = condition(v, state.scope)
+                now = both(now, test if isinstance(n.op, ast.And) else negate(test))
+            todo += reversed(parts)
+            continue
+        if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            now = r
+            for g in n.generators:
+                for test in g.ifs:
+                    now = both(now, condition(test, state.scope))
+            for child in ast.iter_child_nodes(n):
+                if not isinstance(child, ast.comprehension):
+                    todo.append((child, now))
+            todo += [(g.iter, r) for g in n.generators]
+            continue
+        if isinstance(n, ast.Call):
+            visit_call(n, r, state)
+        todo += [(c, r) for c in reversed(list(ast.iter_child_nodes(n)))]
+
+
+def visit_call(call, reach, state):
+    name = resolve(call.func, state.scope)
+    if name == TORCH_DIST + "init_process_group":
+        state.own_group = not differs(reach)
+    elif name.startswith(IDIST) and name.rpartition(".")[2] in ("sync", "initialize", "spawn", "Parallel"):
+        if not differs(reach):
+            state.queried = True
+    else:
+        found = definition(call.func, state.scope)
+        if found is not None and found.is_function and not differs(reach) and any(
+                e.name == "torch.distributed.init_process_group" for e in effects_of(found)):
+            state.own_group = True
+    if is_one_rank_only(call.func, state.scope) and call.args:
+        function = definition(call.args[0], state.scope)
+        for effect in effects_of(function)[:1] if function is not None and function.is_function else ():
+            if effect.kind != "query":
+                rule = "stop-on-one-rank" if effect.kind in ("stop", "stopper") else "collective-in-one-rank-only"
+                state.report.add(rule, call, state.scope.module, name=effect.name, via=function.name)
+    for effect in effects_at(call, state.scope):
+        if effect.kind == "query":
+            if differs(reach):
+                if state.own_group and not state.queried:
+                    state.report.add("first-query-under-rank-guard", call, state.scope.module, name=effect.name)
+                    state.queried = True
+            else:
+                state.queried = state.queried or state.own_group
+            continue
+        if effect.name.startswith("idist.") and not differs(reach):
+            state.queried = state.queried or state.own_group
+        early = "L" in reach and not state.measured and state.left is not None
+        state.sites.append((effect, reach, state.left if early else call))
+        if state.first and effect.name != "idist.one_rank_first" and effect.kind in (
+                "collective", "metric", "run", "backward") and not differs(reach):
+            state.report.add("collective-in-one-rank-first", call, state.scope.module, name=effect.name,
+                             via=effect.via)
+
+
+WAITS = ("collective", "metric", "run", "backward", "attach")
+BROAD = {"", "Exception", "BaseException", "RuntimeError", "ValueError", "ArithmeticError", "FloatingPointError",
+         "OSError", "IOError", "OutOfMemoryError", "ZeroDivisionError", "KeyError", "IndexError", "TypeError",
+         "StopIteration"}
+
+
+def wraps(scope):
+    """Whether the function, one around it or its class wraps a model for several processes."""
+    around = [*all_scopes(scope), *(scope.owner.functions.values() if scope.owner else ())]
+    return any(is_wrapper(c, s) for s in around for c in s.calls)
+
+
+def judge_caught(state):
+    """Errors that one rank swallows while the others wait for it."""
+    scope = state.scope
+    if not state.caught or not near_distributed(scope.module):
+        return
+    is_step = scope.is_function and len(scope.parameters) >= 2 and bool(ENGINES.search(scope.parameters[0]))
+    for node, handler, inside, _reach, loops in state.caught:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if not any((last_name(k) if k is not None else "") in BROAD for k in kinds):
+            continue
+        waits = [s for s in inside if s[0].kind in WAITS and (s[0].kind != "backward" or is_step or wraps(scope))]
+        after = [s for s in state.sites if s[0].kind in WAITS and s[2].lineno > node.end_lineno]
+        if waits and waits[0][0].name.endswith("init_process_group"):
+            continue
+        if waits and (loops or after or is_step):
+            state.report.add("exception-on-one-rank", handler, scope.module, name=waits[0][0].name)
+
+
+def judge(state):
+    """What the walk came upon, under which condition: the findings."""
+    module, report = state.scope.module, state.report
+    judge_caught(state)
+    reaches = {}
+    for effect, reach, _ in state.sites:
+        if differs(reach) and "L" not in reach:
+            covered = reaches.setdefault(effect.name, [False] * 4)
+            for i, t in enumerate(reach):
+                covered[i] = covered[i] or t != "F" and t != "R"
+    for effect, reach, node in state.sites:
+        local = "L" in reach
+        if state.guard:
+            rule = {"stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}.get(
+                effect.kind, "collective-in-one-rank-only")
+        elif not differs(reach):
+            continue
+        elif local:
+            if effect.kind in ("attach", "stopper") or not near_distributed(module):
+                continue
+            rule = "decision-on-local-value"
+        elif effect.kind in ("collective",):
+            count = [s for s in state.sites if s[0].name == effect.name and differs(s[1])]
+            if all(reaches[effect.name]) and len(count) > 1:
+                continue  # each rank comes to one of these calls
+            rule = "collective-under-rank-guard"
+        else:
+            rule = {"metric": "metric-under-rank-guard", "attach": "handler-under-rank-guard",
+                    "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
+                    "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
+        report.add(rule, node, module, name=effect.name, via=effect.via, where=effect.line)
+
+
+# --- rules that need no walk: one call, one assignment, one file at a time ------------------------------------------
+
+
+def is_distributed(module):
+    """Whether the file itself sets up or uses several ranks."""
+    if not hasattr(module, "_distributed"):
+        module._distributed = any(
+            resolve(c.func, s) in STARTERS or named(resolve(c.func, s), "DistributedDataParallel", "DistributedSampler")
+            for s in module.scopes for c in s.calls)
+    return module._distributed
+
+
+STARTERS = {IDIST + n for n in ("Parallel", "initialize", "spawn", "auto_model", "auto_dataloader", "auto_optim",
+                                "all_reduce", "all_gather", "broadcast", "barrier")} | {
+    TORCH_DIST + "init_process_group"}
+
+
+def near_distributed(module):
+    """Whether the file, or one that imports it, uses several ranks."""
+    return any(is_distributed(m) or "torch.distributed" in m.source and "init_process_group" in m.source
+               for m in [module, *importers(module, module.project)])
+
+
+def rule_calls(module, report):
+    """Calls of ignite.distributed whose arguments are wrong."""
+    for scope in module.scopes:
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            if not name.startswith(IDIST):
+                if isinstance(call.func, ast.Attribute) and call.func.attr in ("run",):
+                    check_run(call, scope, report)
+                continue
+            last = name[len(IDIST):]
+            check_keywords(call, last, module, report)
+            if last == "all_reduce":
+                check_reduction(call, scope, report)
+                check_reduced_twice(call, scope, report)
+            if last == "all_gather":
+                check_ragged(call, scope, report)
+            if last in ("Parallel", "initialize", "spawn"):
+                check_launch(call, last, scope, report)
+            if last in ("all_reduce", "all_gather", "all_gather_tensors_with_shapes", "new_group"):
+                check_group(call, last, scope, report)
+            if last == "auto_model":
+                check_wrapped_twice(call, scope, report)
+            if last == "auto_dataloader":
+                check_loader(call, scope, report)
+        for node in own_nodes(scope.node):
+            if isinstance(node, ast.Call) and resolve(node.func, scope).rpartition(".")[2] == "DataLoader" and resolve(
+                    node.func, scope).startswith("torch.utils.data"):
+                check_shuffle(node, scope, report)
+                if is_distributed(module):
+                    check_iterable(node, scope, report, "DataLoader")
+            if isinstance(node, ast.Call) and named(resolve(node.func, scope), "DistributedDataParallel"):
+                check_wrapped_twice(node, scope, report)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for decorator in node.decorator_list:
+                    if isinstance(decorator, (ast.Name, ast.Attribute)) and resolve(
+                            decorator, scope) == IDIST + "one_rank_only":
+                        report.add("one-rank-only-without-call", decorator, module)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                if isinstance(node.value.func, ast.Attribute) and node.value.func.attr == "run" and is_parallel(
+                        node.value.func.value, scope):
+                    report.add("result-of-run", node.value, module)
+                elif resolve(node.value.func, scope) == IDIST + "spawn":
+                    report.add("result-of-run", node.value, module)
+
+
+def check_keywords(call, last, module, report):
+    allowed = SIGNATURES.get(last)
+    if allowed is None:
+        return
+    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+        return
+    wrong = [k.arg for k in call.keywords if k.arg not in allowed]
+    if wrong:
+        report.add("unknown-argument", call, module, name=last, given=f"`{wrong[0]}`")
+    elif len(call.args) > len(allowed):
+        report.add("unknown-argument", call, module, name=last, given=f"{len(call.args)} positional arguments")
+
+
+def literal(node, scope, depth=0):
+    """The constant that an expression is, through names that are bound once."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
+        return str(node.values[0].value)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
+        return literal(node.left, scope, depth + 1) if depth < 4 else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return literal(node.func.value, scope, depth + 1) if depth < 4 else None
+    if isinstance(node, (ast.Name, ast.Attribute)) and depth < 4:
+        values = values_of(node, scope)
+        if len(values) == 1 and values[0][0] is not None and values[0][1] is None and values[0][0] is not node:
+            return literal(values[0][0], values[0][2], depth + 1)
+    return None
+
+
+def check_reduction(call, scope, report):
+    op = keyword(call, "op", 1)
+    if op is None:
+        return
+    value = literal(op, scope)
+    if isinstance(value, str) and value not in REDUCTIONS:
+        report.add("reduction-op", op, scope.module, given=f'"{value}"')
+    elif resolve(op, scope).startswith("torch.distributed.ReduceOp"):
+        report.add("reduction-op", op, scope.module, given=written(op))
+
+
+def check_reduced_twice(call, scope, report):
+    value = keyword(call, "tensor", 0)
+    todo, seen = [(value, scope, 0)], 0
+    while todo and seen < 60:
+        node, s, depth = todo.pop()
+        seen += 1
+        if node is None:
+            continue
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "compute" and is_metric(node.func.value, s):
+                return report.add("reduced-twice", call, scope.module, name=f"{written(node.func.value)}.compute()")
+            if last_name(node) not in ("tensor", "float", "as_tensor", "Tensor", "item", "to", "clone"):
+                continue
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "metrics" \
+                and last_name(node.value.value) == "state":
+            name = constant(node.slice)
+            if not attached_plain(s.module, name):
+                return report.add("reduced-twice", call, scope.module, name=written(node))
+            continue
+        if isinstance(node, ast.Name):
+            if depth < 3:
+                todo += [(v, x, depth + 1) for v, i, x in values_of(node, s) if v is not None and i is None
+                         and v is not node]
+            continue
+        todo += [(c, s, depth) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+
+
+def attached_plain(module, name):
+    """Whether state.metrics[name] is set by hand somewhere, and so may be a local value."""
+    for scope in module.scopes:
+        for node in own_nodes(scope.node):
+            if isinstance(node, ast.Assign):
+                for t in node.targets:
+                    if isinstance(t, ast.Subscript) and last_name(t.value) == "metrics" and (
+                            name is None or constant(t.slice) in (name, None)):
+                        return True
+    return False
+
+
+def check_ragged(call, scope, report):
+    if grouped(call):
+        return
+    value = keyword(call, "tensor", 0)
+    why = ragged(value, scope)
+    if why:
+        report.add("ragged-all-gather", call, scope.module, name=why)
+
+
+TENSOR_MAKERS = {"tensor", "as_tensor", "stack", "cat", "FloatTensor", "LongTensor", "from_numpy"}
+KEEPS_LENGTH = {"to", "cuda", "cpu", "float", "long", "int", "double", "detach", "clone", "contiguous", "half", "bool",
+                "softmax", "sigmoid", "argmax", "type", "numpy", "squeeze", "flatten", "view", "reshape", "unsqueeze"}
+
+
+def ragged(node, scope, depth=0):
+    """Why the length of a tensor depends on the data or on the rank; "" when that cannot be seen."""
+    if node is None or depth > 5:
+        return ""
+    if isinstance(node, ast.Call):
+        name, last = resolve(node.func, scope), last_name(node)
+        if last in ("nonzero", "unique", "masked_select", "unique_consecutive", "argwhere"):
+            return f"`{last}`"
+        if last == "where" and len(node.args) == 1:
+            return "`where`"
+        if last in ("ones", "zeros", "rand", "randn", "arange", "full", "empty") and name.startswith("torch."):
+            sizes = [e for a in node.args[:4] for e in (a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a])]
+            if any(varies(value_on_ranks(a, scope)) for a in sizes[: 1 if last == "full" else 4]):
+                return "a length that depends on the rank"
+            return ""
+        if last in TENSOR_MAKERS and node.args:
+            return ragged_list(node.args[0], scope, depth + 1)
+        if last in KEEPS_LENGTH and isinstance(node.func, ast.Attribute):
+            return ragged(node.func.value, scope, depth + 1) or (
+                ragged(node.args[0], scope, depth + 1) if name.startswith("torch.") and node.args else "")
+        return ""
+    if isinstance(node, ast.Subscript):
+        s = node.slice
+        if isinstance(s, ast.Compare) or isinstance(s, ast.BinOp) and isinstance(s.op, (ast.BitAnd, ast.BitOr)):
+            return "a mask"
+        if isinstance(s, ast.UnaryOp) and isinstance(s.op, ast.Invert):
+            return "a mask"
+        if isinstance(s, ast.Name) and any(isinstance(v, ast.Compare) for v, _, _ in values_of(s, scope)):
+            return "a mask"
+        if isinstance(s, ast.Slice):
+            if any(b is not None and varies(value_on_ranks(b, scope)) for b in (s.lower, s.upper)):
+                return "a slice that depends on the rank"
+            if s.lower is None and s.step is None:
+                return ""
+        return ""
+    if isinstance(node, ast.Name):
+        for value, index, s in values_of(node, scope):
+            if value is not None and index is None and value is not node:
+                why = ragged(value, s, depth + 1)
+                if why:
+                    return why
+    return ""
+
+
+def ragged_list(node, scope, depth=0):
+    """Why a list's length depends on the data or on the rank: filled under an `if`, or a share cut by hand."""
+    if isinstance(node, ast.ListComp):
+        if any(g.ifs for g in node.generators):
+            return "a list filtered by `if`"
+        return by_hand(node.generators[0].iter, scope)
+    if isinstance(node, (ast.List, ast.Tuple)) and any(isinstance(e, ast.Starred) for e in node.elts):
+        return ""
+    if isinstance(node, ast.Subscript):
+        return by_hand(node, scope)
+    if isinstance(node, ast.Name) and depth < 5:
+        for value, index, s in values_of(node, scope):
+            if isinstance(value, ast.List) and not value.elts:
+                for n in own_nodes(s.node):
+                    if isinstance(n, (ast.For, ast.While)):
+                        shared = by_hand(n.iter, s) if isinstance(n, ast.For) else ""
+                        for inner in ast.walk(n):
+                            if isinstance(inner, ast.If) and any(
+                                    appends(b, node.id) for b in inner.body) != any(appends(b, node.id)
+                                                                                    for b in inner.orelse):
+                                if not modulo_only(inner.test):
+                                    return "a list filled under an `if`"
+                        if shared and any(appends(b, node.id) for b in n.body):
+                            return shared
+            elif value is not None and index is None and value is not node:
+                why = ragged_list(value, s, depth + 1)
+                if why:
+                    return why
+    return ""
+
+
+def modulo_only(test):
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test)) or not any(
+        isinstance(n, (ast.Compare, ast.Call)) for n in ast.walk(test))
+
+
+def appends(node, name):
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("append", "extend")
+               and isinstance(n.func.value, ast.Name) and n.func.value.id == name for n in ast.walk(node))
+
+
+def by_hand(node, scope):
+    """`items[rank::world]`, range(rank, n, world): shares that differ by one."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        s = node.slice
+        if s.step is not None and s.lower is not None and varies(value_on_ranks(s.lower, scope)):
+            return "a share cut by hand"
+    if isinstance(node, ast.Call) and last_name(node) == "range" and len(node.args) == 3 and varies(
+            value_on_ranks(node.args[0], scope)):
+        return "a share cut by hand"
+    if isinstance(node, ast.Name):
+        for value, _index, s in values_of(node, scope):
+            if isinstance(value, (ast.Subscript, ast.Call)) and value is not node:
+                return by_hand(value, s)
+    return ""
+
+
+def check_group(call, last, scope, report):
+    """A list as group in code that runs again and again: each call makes a group."""
+    if last == "new_group":
+        ranks = keyword(call, "ranks", 0)
+        if ranks is None or depends_on_loop(ranks, call, scope) or in_constructor(scope):
+            return
+        if not repeats(call, scope):
+            return
+        report.add("group-in-loop", call, scope.module, name="new_group")
+        return
+    group = keyword(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2))
+    if isinstance(group, ast.Name) and group.id not in scope.parameters:
+        values = values_of(group, scope)
+        group = values[0][0] if len(values) == 1 else group
+    is_list = isinstance(group, (ast.List, ast.ListComp)) or isinstance(group, ast.Call) and last_name(group) == "list"
+    if is_list and repeats(call, scope):
+        report.add("group-in-loop", call, scope.module, name=last)
+
+
+def in_constructor(scope):
+    return scope.is_function and scope.name in ("__init__", "setup", "setUp")
+
+
+def depends_on_loop(node, call, scope):
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.For, ast.comprehension)):
+            if names & {t.id for t in ast.walk(n.target) if isinstance(t, ast.Name)}:
+                return True
+    return any(any(isinstance(v, ast.AST) and i is None and isinstance(v, (ast.Call, ast.ListComp, ast.BinOp))
+                   and any(isinstance(x, ast.Name) and depends_on_loop_name(x.id, s) for x in ast.walk(v))
+                   for v, i, s in values_of(ast.Name(id=n), scope)) for n in names)
+
+
+def depends_on_loop_name(name, scope):
+    return any(isinstance(n, (ast.For, ast.comprehension)) and any(
+        isinstance(t, ast.Name) and t.id == name for t in ast.walk(n.target)) for n in own_nodes(scope.node))
+
+
+def repeats(call, scope):
+    """Whether the call stands in a loop, in a handler or in a step of an engine."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.For, ast.While, ast.AsyncFor)) and n.lineno <= call.lineno <= n.end_lineno:
+            body = [*n.body]
+            if any(b.lineno <= call.lineno <= b.end_lineno for b in body):
+                return True
+    return runs_again(scope)
+
+
+def runs_again(function):
+    """Whether a function is the step of an engine or a handler of an event that comes more than once."""
+    if not function.is_function:
+        return False
+    if isinstance(function.node, ast.Lambda):
+        return False
+    for d in function.node.decorator_list:
+        if isinstance(d, ast.Call) and last_name(d) == "on":
+            event = " ".join(n.attr for a in d.args for n in ast.walk(a) if isinstance(n, ast.Attribute))
+            return bool(re.search(r"ITERATION|EPOCH|BATCH|EVAL", event))
+    for scope in all_scopes(function.parent):
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            if named(name, "Engine", "DeterministicEngine") and call.args and last_name(call.args[0]) == function.name:
+                return True
+            if last_name(call) == "add_event_handler" and len(call.args) > 1 and last_name(
+                    call.args[1]) == function.name:
+                event = " ".join(n.attr for n in ast.walk(call.args[0]) if isinstance(n, ast.Attribute))
+                return bool(re.search(r"ITERATION|EPOCH|BATCH|EVAL", event))
+    return False
+
+
+# launching
+
+
+def is_parallel(node, scope):
+    if isinstance(node, ast.Call):
+        return resolve(node.func, scope) == IDIST + "Parallel"
+    return any(isinstance(v, ast.Call) and resolve(v.func, s) == IDIST + "Parallel"
+               for v, i, s in values_of(node, scope) if v is not node)
+
+
+def parallel_call(node, scope):
+    """The Parallel(…) behind an expression."""
+    if isinstance(node, ast.Call):
+        return node
+    return next((v for v, i, s in values_of(node, scope) if isinstance(v, ast.Call)
+                 and resolve(v.func, s) == IDIST + "Parallel"), None)
+
+
+def unpacked(call, name, scope):
+    """The expression for a keyword that comes through **kwargs, where the dict is written out; else None."""
+    for k in call.keywords:
+        if k.arg is None:
+            for value, _index, _s in values_of(k.value, scope):
+                if isinstance(value, ast.Dict):
+                    for key, v in zip(value.keys, value.values):
+                        if constant(key) == name:
+                            return v
+                elif isinstance(value, ast.Call) and last_name(value) == "dict":
+                    found = keyword(value, name)
+                    if found is not None:
+                        return found
+    return None
+
+
+def nproc_given(call, scope):
+    """"yes", "no" or "maybe": does this Parallel or spawn start processes?"""
+    value = next((k.value for k in call.keywords if k.arg == "nproc_per_node"), None)
+    if value is None and len(call.args) > 1 and not any(isinstance(a, ast.Starred) for a in call.args):
+        value = call.args[1]
+    if value is None:
+        value = unpacked(call, "nproc_per_node", scope)
+    if value is None:
+        return "maybe" if any(k.arg is None for k in call.keywords) else "no"
+    if isinstance(value, ast.Constant):
+        return "no" if value.value is None else "yes"
+    got = literal(value, scope)
+    if got is not None:
+        return "yes"
+    if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count", "int", "len"):
+        return "yes"
+    if isinstance(value, ast.Name):
+        kinds = {nproc_of(v, s) for v, i, s in values_of(value, scope)}
+        if option_default(value.id, scope.module) is not None or parameter_default(value.id, scope) is not None:
+            return "yes"
+        if kinds == {"yes"}:
+            return "yes"
+    if isinstance(value, (ast.Attribute, ast.Subscript)):
+        key = value.attr if isinstance(value, ast.Attribute) else constant(value.slice)
+        default = option_default(key, scope.module)
+        if default is not None:
+            return "yes"
+    return "maybe"
+
+
+def nproc_of(value, scope):
+    if isinstance(value, ast.Constant):
+        return "no" if value.value is None else "yes"
+    return "yes" if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count") else "maybe"
+
+
+def parameter_default(name, scope):
+    """The constant default of a parameter of the function, as a command line made from a signature has it."""
+    if not scope.is_function or name not in scope.parameters:
+        return None
+    a = scope.node.args
+    given = dict(zip([x.arg for x in [*a.posonlyargs, *a.args]][::-1], a.defaults[::-1]))
+    return constant(given[name]) if name in given else None
+
+
+def option_default(name, module):
+    """The constant default of a command line option of the file, or None."""
+    if not isinstance(name, str):
+        return None
+    for scope in module.scopes:
+        for call in scope.calls:
+            if last_name(call) in ("add_argument", "option", "add_option"):
+                flags = [constant(a) for a in call.args]
+                if any(isinstance(f, str) and f.lstrip("-").replace("-", "_") == name for f in flags):
+                    default = keyword(call, "default")
+                    return constant(default) if default is not None else None
+    return None
+
+
+def check_launch(call, last, scope, report):
+    module = scope.module
+    starts = nproc_given(call, scope) if last == "Parallel" else "yes"
+    if last == "Parallel" and starts == "no":
+        dropped = [k.arg for k in call.keywords if k.arg not in ("backend", "nproc_per_node", "init_method", None)
+                   and not (isinstance(k.value, ast.Constant) and k.value.value is None)]
+        literal_ones = [k for k in dropped if k == "timeout" or isinstance(keyword(call, k), ast.Constant)]
+        if literal_ones:
+            report.add("parallel-argument-ignored", call, module, given=f"`{literal_ones[0]}`")
+    timeout = keyword(call, "timeout")
+    if timeout is not None and not (last == "Parallel" and starts == "no"):
+        value = literal(timeout, scope)
+        if isinstance(value, (int, float, str)) and not isinstance(timeout, ast.JoinedStr):
+            report.add("timeout-not-timedelta", timeout, module, given=repr(value))
+    method_given = keyword(call, "init_method", 6 if last == "Parallel" else None)
+    if method_given is not None:
+        value = literal(method_given, scope)
+        if isinstance(value, str) and value.startswith("tcp:") and last in ("Parallel", "initialize"):
+            report.add("tcp-init-method", method_given, module)
+    if last == "Parallel":
+        if starts == "yes" and launched_by_torchrun(module):
+            report.add("two-launchers", call, module, name=launched_by_torchrun(module))
+    if last == "spawn":
+        if keyword(call, "args", 2) is None and not any(k.arg is None for k in call.keywords) and not any(
+                isinstance(a, ast.Starred) for a in call.args):
+            report.add("spawn-without-args", call, module)
+        check_spawned(call, keyword(call, "fn", 1), arguments_of_spawn(call), call, scope, report)
+
+
+def arguments_of_spawn(call):
+    args = keyword(call, "args", 2)
+    return list(args.elts) if isinstance(args, (ast.Tuple, ast.List)) else []
+
+
+def check_run(call, scope, report):
+    """Parallel.run: outside its block; or, where it spawns, what it is given."""
+    receiver = call.func.value
+    if not is_parallel(receiver, scope):
+        return
+    made = parallel_call(receiver, scope)
+    if not entered(receiver, made, scope):
+        report.add("run-outside-with", call, scope.module)
+    if made is not None and nproc_given(made, scope) == "yes" and call.args:
+        check_spawned(call, call.args[0], [*call.args[1:], *[k.value for k in call.keywords]], made, scope, report)
+
+
+def entered(receiver, made, scope):
+    """Whether the Parallel is the one of a with statement (or of enter_context)."""
+    for s in all_scopes(scope):
+        for node in own_nodes(s.node):
+            if isinstance(node, (ast.With, ast.AsyncWith)):
+                for i in node.items:
+                    if i.context_expr is made or isinstance(receiver, ast.Name) and last_name(
+                            i.context_expr) == receiver.id and not isinstance(i.context_expr, ast.Call):
+                        return True
+                    if isinstance(i.context_expr, ast.Attribute) and text_of(i.context_expr) == text_of(receiver):
+                        return True
+            if isinstance(node, ast.Call) and last_name(node) in ("enter_context", "__enter__"):
+                return True
+    return not isinstance(made, ast.Call)
+
+
+def check_spawned(call, function, given, made, scope, report):
+    """What spawn has to pickle, and where it stands."""
+    module = scope.module
+    start = keyword(made, "start_method")
+    if start is not None and literal(start, scope) != "spawn":
+        return
+    if function is None:
+        return
+    if isinstance(function, ast.Lambda) or any(isinstance(v, ast.Lambda) for v, _, _ in values_of(function, scope)):
+        report.add("spawn-unpicklable", call, module, given="a lambda")
+    else:
+        found = definition(function, scope)
+        if found is not None and isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if found.parent.is_function:
+                report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, a function inside a function")
+            elif found.module is module and below_main_guard(found.node, module):
+                report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, which only the main program has")
+        for value in given:
+            inner = definition(value, scope) if isinstance(value, (ast.Lambda, ast.Name)) else None
+            if isinstance(value, ast.Lambda) or inner is not None and isinstance(inner.node, (
+                    ast.Lambda, ast.FunctionDef)) and inner.parent.is_function:
+                report.add("spawn-unpicklable", call, module,
+                           given="a lambda" if isinstance(value, ast.Lambda) else f"`{last_name(value)}`")
+                break
+    if at_import(scope, call, module):
+        report.add("spawn-without-main-guard", call, module)
+
+
+def below_main_guard(node, module):
+    return any(isinstance(n, ast.If) and is_main_guard(n.test) and n.lineno < node.lineno <= n.end_lineno
+               for n in module.tree.body)
+
+
+def at_import(scope, call, module, depth=0):
+    """Whether importing the file reaches the call: at the top, or in a function that the top calls without a guard."""
+    if scope is module.top:
+        return not below_main_guard(call, module) and not (not_main(module, call))
+    if depth > 3 or not scope.is_function or isinstance(scope.node, ast.Lambda) or scope.parent is not module.top:
+        return False
+    for c in module.top.calls:
+        if isinstance(c.func, ast.Name) and c.func.id == scope.name:
+            if at_import(module.top, c, module, depth + 1):
+                return True
+    return False
+
+
+def not_main(module, call):
+    """`if __name__ != "__main__": return`-like guards do not exist at the top; sys.exit before the call does."""
+    return any(isinstance(n, ast.If) and is_main_guard(n.test) and n.end_lineno < call.lineno
+               and ends_the_process(n.body) for n in module.tree.body)
+
+
+TORCHRUN = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)\b")
+
+
+def launched_by_torchrun(module):
+    """Where the file, or a script or README beside it, starts the file with torchrun; "" if nowhere."""
+    if not hasattr(module, "_torchrun"):
+        module._torchrun = find_torchrun(module)
+    return module._torchrun
+
+
+def find_torchrun(module):
+    name = re.escape(module.path.name)
+    for number, line in enumerate(module.lines, 1):
+        if TORCHRUN.search(line) and not re.search(r"\b(not|never|without|instead of|don't|rather than|import|no)\b",
+                                                   line, re.I):
+            if re.search(r"#|['\"]|^\s*(\$|torchrun|python|>)", line) or inside_docstring(module, number):
+                return f"line {number}"
+    try:
+        beside = sorted(p for p in module.path.parent.iterdir()
+                        if p.suffix in (".sh", ".slurm", ".sbatch", ".md", ".rst", ".txt") or p.name == "Makefile")[:20]
+    except OSError:
+        return ""
+    for path in beside:
+        try:
+            if not path.is_file() or path.stat().st_size > 200_000:
+                continue
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
+        for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+            if TORCHRUN.search(line) and re.search(rf"(?<![\w./-])(\S*/)?{name}\b", line):
+                return path.name
+    return ""
+
+
+def inside_docstring(module, number):
+    for scope in module.scopes:
+        body = getattr(scope.node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(
+                constant(body[0].value), str) and body[0].lineno <= number <= body[0].end_lineno:
+            return True
+    return False
+
+
+def rule_before_init(module, report):
+    """Getters, and setup_logger, that run before there is a group."""
+    project = module.project
+    if not any(starts_group(m) for m in [module, *importers(module, project)]):
+        return
+    for scope in module.scopes:
+        start = first_start(scope)
+        default_of = set()
+        if scope is module.top or isinstance(scope.node, ast.ClassDef):
+            limit = start or 10 ** 9
+        elif start:
+            limit = start
+        else:
+            continue
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            last = name.rpartition(".")[2]
+            if name.startswith(IDIST) and last in GETTERS - {"hostname"} or name == "ignite.utils.setup_logger" \
+                    and keyword(call, "distributed_rank") is None:
+                if call.lineno >= limit and not any(call is a for a in default_of):
+                    if not inside_start(call, scope, limit):
+                        continue
+                if any(own_group_before(s, call) for s in {id(x): x for x in (scope, module.top)}.values()):
+                    continue
+                rule = "logger-before-initialisation" if last == "setup_logger" else "query-before-initialisation"
+                report.add(rule, call, module, name=last)
+
+
+def starts_group(module):
+    return any(resolve(c.func, s) in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn")
+               for s in module.scopes for c in s.calls)
+
+
+def importers(module, project):
+    """The modules that were asked for and import this one."""
+    if project.importers is None:
+        project.importers = {}
+        for other in [m for m in project.modules.values() if m is not None]:
+            for dotted in {d for s in other.scopes for d in s.imports.values() if isinstance(d, str)}:
+                target, _ = project.find(dotted, other)
+                if target is not None and target is not other:
+                    project.importers.setdefault(target.path, []).append(other)
+    return project.importers.get(module.path, [])
+
+
+def first_start(scope):
+    """The first line of a scope's own code that makes the group, or starts the processes."""
+    lines = []
+    for call in scope.calls:
+        name = resolve(call.func, scope)
+        if name in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn"):
+            lines.append(call.lineno)
+    return min(lines) if lines else None
+
+
+def inside_start(call, scope, limit):
+    """Whether the getter is an argument of the call that makes the group."""
+    for c in scope.calls:
+        if c.lineno == limit and resolve(c.func, scope) in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn"):
+            return any(call is n for n in ast.walk(c))
+    return False
+
+
+def own_group_before(scope, call):
+    for c in scope.calls:
+        if c.lineno < call.lineno:
+            if resolve(c.func, scope) == TORCH_DIST + "init_process_group":
+                return True
+            found = definition(c.func, scope)
+            if found is not None and found.is_function and any(
+                    e.name.endswith(("init_process_group", "idist.initialize")) for e in effects_of(found)):
+                return True
+    return False
+
+
+def rule_environment(module, report):
+    """Variables for the launch that are set when the group exists already."""
+    for scope in module.scopes:
+        after = None
+        blocks = []
+        for node in own_nodes(scope.node):
+            if isinstance(node, (ast.With, ast.AsyncWith)):
+                for i in node.items:
+                    if isinstance(i.context_expr, ast.Call) and resolve(
+                            i.context_expr.func, scope) == IDIST + "Parallel" and nproc_given(
+                            i.context_expr, scope) == "no" and keyword(i.context_expr, "backend", 0) is not None:
+                        blocks.append(node)
+            elif isinstance(node, ast.Call) and resolve(node.func, scope) in (
+                    IDIST + "initialize", TORCH_DIST + "init_process_group"):
+                after = min(after or node.lineno, node.lineno)
+        for node in own_nodes(scope.node):
+            name = environment_target(node, scope)
+            if name is None:
+                continue
+            inside = next((b for b in blocks if b.lineno < node.lineno <= b.end_lineno), None)
+            late = after is not None and node.lineno > after
+            if LAUNCH_VARIABLES.match(name) and (inside is not None or late or (
+                    scope.in_group and name.startswith(("MASTER", "RANK", "WORLD")))):
+                report.add("environment-inside-context", node, module, name=name)
+            elif inside is not None and read_after(name, inside.end_lineno, scope, module):
+                report.add("environment-inside-context", node, module, name=name)
+            elif late and after_finalize(name, scope):
+                report.add("environment-inside-context", node, module, name=name)
+
+
+def environment_target(node, scope):
+    """The variable that a statement sets in os.environ."""
+    if isinstance(node, ast.Assign):
+        for t in node.targets:
+            if isinstance(t, ast.Subscript) and last_name(t.value) == "environ":
+                return constant(t.slice)
+    if isinstance(node, ast.Call):
+        if last_name(node) == "putenv" and node.args:
+            return constant(node.args[0])
+        if isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "environ":
+            if node.func.attr == "setdefault" and node.args:
+                return constant(node.args[0])
+            if node.func.attr == "update":
+                keys = [k.arg for k in node.keywords if k.arg]
+                if node.args and isinstance(node.args[0], ast.Dict):
+                    keys += [constant(k) for k in node.args[0].keys]
+                return next((k for k in keys if isinstance(k, str)), None)
+    return None
+
+
+def reads_variable(node, name):
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
+        return constant(node.slice) == name
+    return isinstance(node, ast.Call) and last_name(node) in ("get", "getenv") and bool(node.args) and constant(
+        node.args[0]) == name
+
+
+def read_after(name, line, scope, module):
+    return any(reads_variable(n, name) and n.lineno > line for n in own_nodes(scope.node))
+
+
+def after_finalize(name, scope):
+    lines = [c.lineno for c in scope.calls if resolve(c.func, scope) == IDIST + "finalize"]
+    return bool(lines) and read_after(name, min(lines), scope, scope.module)
+
+
+def rule_local_rank_option(module, report):
+    if any("LOCAL_RANK" in m.source for m in [module, *imports_of(module), *importers(module, module.project)]) or not (
+            re.search(r"\.local_rank\b|def .*\blocal_rank\b|\[.local_rank.\]", module.source)):
+        return
+    if not (is_distributed(module) or "torch.distributed" in module.source or "ignite.distributed" in module.source):
+        return
+    for scope in module.scopes:
+        for call in scope.calls:
+            if last_name(call) in ("add_argument", "option", "add_option"):
+                if any(constant(a) in ("--local_rank", "--local-rank") for a in call.args):
+                    report.add("local-rank-option", call, module)
+
+
+def rule_contrib(module, report):
+    for scope in module.scopes:
+        for node in own_nodes(scope.node):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    old_import(alias.name, "", node, module, report)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    old_import(node.module, alias.name, node, module, report)
+
+
+def old_import(dotted, name, node, module, report):
+    if not dotted.startswith("ignite.contrib"):
+        return
+    full = f"{dotted}.{name}" if name else dotted
+    if full in GONE_NAMES or dotted in GONE_MODULES:
+        return report.add("contrib-import", node, module, name=full, given="fails")
+    for path in (dotted, full):
+        for package, names in OLD_MODULES.items():
+            if path.rpartition(".")[0] == f"ignite.contrib.{package}" and path.rpartition(".")[2] in names:
+                return report.add("contrib-import", node, module, name=path, given="warns")
+
+
+# data
+
+
+def check_loader(call, scope, report):
+    module = scope.module
+    check_shuffle(call, scope, report)
+    size = keyword(call, "batch_size")
+    if size is not None and divided(size, scope):
+        report.add("batch-size-divided-twice", size, module)
+    sampler = keyword(call, "batch_sampler")
+    if sampler is not None and not shares_by_rank(sampler, scope):
+        report.add("unsharded-data", call, module, name="batch_sampler")
+    check_iterable(call, scope, report, "auto_dataloader")
+
+
+def divided(node, scope, depth=0):
+    if divides_by_world(node) or text_of(node) in scope.module.divided:
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
+        by = values_of(node.right, scope) if isinstance(node.right, ast.Name) else []
+        if any(v is not None and i is None and is_world(v) for v, i, _ in by):
+            return True
+    if depth < 4:
+        if isinstance(node, ast.Call) and last_name(node) in ("int", "max", "min", "round"):
+            return any(divided(a, scope, depth + 1) for a in node.args)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return any(v is not None and i is None and v is not node and divided(v, s, depth + 1)
+                       for v, i, s in values_of(node, scope))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            if is_world(node.left) or is_world(node.right):
+                return False
+            return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
+    return False
+
+
+def check_shuffle(call, scope, report):
+    shuffle, sampler = keyword(call, "shuffle"), keyword(call, "sampler")
+    if shuffle is not None and literal(shuffle, scope) is True and sampler is not None:
+        if isinstance(sampler, ast.IfExp):
+            return
+        known = [v for v, i, s in values_of(sampler, scope)] if isinstance(sampler, ast.Name) else []
+        if any(v is None or isinstance(v, ast.Constant) for v in known):
+            return
+        report.add("shuffle-with-sampler", call, scope.module)
+
+
+def mentions_ranks(node):
+    return any(re.search(r"rank|world_size|num_replicas|num_shards|shard|split_by_node|get_worker_split|Distributed",
+                         getattr(n, "id", "") or getattr(n, "attr", "") or getattr(n, "arg", "") or "")
+               for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg)))
+
+
+def shares_by_rank(node, scope, depth=0):
+    """Whether a sampler or data set may look at the rank; True where it cannot be seen."""
+    if depth > 4 or node is None:
+        return True
+    if isinstance(node, ast.Call):
+        if mentions_ranks(node):
+            return True
+        name = resolve(node.func, scope)
+        if name.startswith("torch.utils.data"):
+            return any(shares_by_rank(a, scope, depth + 1) for a in node.args[:1]) if name.endswith(
+                "BatchSampler") else name.rpartition(".")[2] not in ("RandomSampler", "SequentialSampler",
+                                                                     "WeightedRandomSampler", "SubsetRandomSampler")
+        found = instance_of(node, scope)
+        if found is None:
+            return True
+        return mentions_ranks(found.node) or any(shares_by_rank(a, scope, depth + 1) for a in node.args
+                                                 if isinstance(a, (ast.Name, ast.Call)) and known_sampler(a, scope))
+    values = [(v, i, s) for v, i, s in values_of(node, scope) if v is not node]
+    if not values or any(v is None or i is not None for v, i, _ in values):
+        return True
+    return any(shares_by_rank(v, s, depth + 1) for v, i, s in values)
+
+
+def known_sampler(node, scope):
+    return any(isinstance(v, ast.Call) and ("ampler" in last_name(v)) for v, _, _ in values_of(node, scope))
+
+
+def check_iterable(call, scope, report, name):
+    data = keyword(call, "dataset", 0)
+    if data is None:
+        return
+    found = instance_of(data, scope)
+    if found is None or not any("IterableDataset" in last_name(b) for b in found.node.bases):
+        return
+    made = [v for v, i, s in values_of(data, scope) if isinstance(v, ast.Call)] + (
+        [data] if isinstance(data, ast.Call) else [])
+    if mentions_ranks(found.node) or any(mentions_ranks(m) or any(
+            by_hand(a, scope) for a in m.args) for m in made):
+        return
+    report.add("unsharded-data", call, scope.module, name="an IterableDataset")
+
+
+def rule_set_epoch(module, report):
+    """A shuffling distributed sampler, several epochs, and nobody who tells it the epoch."""
+    together = [module, *importers(module, module.project)]
+    for m in together[:]:
+        together += [t for t in imports_of(m) if t not in together]
+    for m in together[:60]:
+        together += [t for t in imports_of(m) if t not in together]
+    if any("set_epoch" in m.source or "train_sampler" in m.source for m in together):
+        return
+    epochs = None
+    for scope in module.scopes:
+        for call in scope.calls:
+            if last_name(call) == "run" and isinstance(call.func, ast.Attribute):
+                many = keyword(call, "max_epochs", 1)
+                if many is not None and literal(many, scope) != 1 and is_engine(call.func.value, scope):
+                    epochs = call
+        for node in own_nodes(scope.node):
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and "epoch" in node.target.id.lower():
+                epochs = epochs or node
+    if epochs is None:
+        return
+    for scope in module.scopes:
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            if name == IDIST + "auto_dataloader":
+                shuffle = keyword(call, "shuffle")
+                given = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
+                if given is not None and literal(shuffle, scope) is not True:
+                    continue
+                if any(k.arg is None for k in call.keywords) and given is None:
+                    continue
+                if keyword(call, "sampler") is not None or keyword(call, "batch_sampler") is not None:
+                    continue
+                if given is None and re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
+                    continue
+                if check_is_iterable(call, scope):
+                    continue
+                return report.add("no-set-epoch", call, module)
+            if named(name, "DistributedSampler") and name.startswith("torch."):
+                given = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
+                if given is not None and literal(given, scope) is not True:
+                    continue
+                if re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
+                    continue
+                return report.add("no-set-epoch", call, module)
+
+
+def imports_of(module):
+    """The modules of the project that a module imports."""
+    if module.imported is None:
+        module.imported = []
+        for dotted in {d for s in module.scopes for d in s.imports.values() if isinstance(d, str)}:
+            target, _ = module.project.find(dotted, module)
+            if target is not None and target not in module.imported:
+                module.imported.append(target)
+    return module.imported
+
+
+def check_is_iterable(call, scope):
+    found = instance_of(keyword(call, "dataset", 0), scope) if keyword(call, "dataset", 0) is not None else None
+    return found is not None and any("Iterable" in last_name(b) for b in found.node.bases)
+
+
+def target_of(call, scope):
+    for node in own_nodes(scope.node):
+        if isinstance(node, ast.Assign) and node.value is call:
+            return " ".join(last_name(t) for t in node.targets)
+        if isinstance(node, ast.Return) and node.value is call:
+            return scope.name
+    return ""
+
+
+def written_args(call):
+    return " ".join(written(a) for a in call.args)
+
+
+RANDOM_DATA = re.compile(
+    r"Random(Crop|Resized|Horizontal|Vertical|Flip|Rotation|Affine|Erasing|Apply|Choice|Grayscale|Perspective|Augment)|"
+    r"ColorJitter|AutoAugment|TrivialAugment|\bRandom\w+\(|torch\.(rand|randn|randint|randperm|bernoulli|normal)\(|"
+    r"random\.(random|randint|choice|choices|shuffle|sample|uniform|gauss|normal|rand|randn|permutation)\(|mixup|cutmix|"
+    r"albumentations|Dropout")
+
+
+def rule_same_seed(module, report):
+    if not is_distributed(module) or not RANDOM_DATA.search(module.source) or is_test(module):
+        return
+    seeded = any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed") and ranked_somewhere(
+        c.args[0], s) for s in module.scopes for c in s.calls)
+    for scope in module.scopes:
+        if not scope.is_function or not runs_on_ranks(scope):
+            continue
+        seeds = []
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            if name in ("ignite.utils.manual_seed", "torch.manual_seed", "torch.random.manual_seed"):
+                seeds.append(call)
+        for call in seeds:
+            if call.args and not ranked_somewhere(call.args[0], scope) and not seeded:
+                report.add("same-seed", call, module)
+                break
+
+
+def ranked_somewhere(node, scope, depth=0):
+    for n in ast.walk(node):
+        if isinstance(n, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+            if varies(value_on_ranks(n, scope)) or re.search(r"rank", last_name(n), re.I):
+                return True
+            if isinstance(n, ast.Name) and depth < 3:
+                for v, _i, s in values_of(n, scope):
+                    if v is not None and v is not n and ranked_somewhere(v, s, depth + 1):
+                        return True
+    return False
+
+
+def runs_on_ranks(scope):
+    """Whether a function runs inside the group: handed to Parallel.run or spawn, or called from one that is."""
+    s = scope
+    while s is not None:
+        if s.on_ranks:
+            return True
+        s = s.parent
+    module = scope.module
+    if not starts_group(module) and not scope.name == "main" and scope.parameters[:1] in (["local_rank"], ["rank"]):
+        return True
+    return any(resolve(c.func, scope) in STARTERS and resolve(c.func, scope) not in (
+        IDIST + "Parallel", IDIST + "spawn") for c in scope.calls) and not scope.name == "main" or any(
+        f.on_ranks and any(definition(c.func, f) is scope for c in f.calls) for f in module.scopes)
+
+
+def rule_loggers(module, report):
+    """Progress bars and experiment loggers that every rank makes."""
+    if not is_distributed(module) or not uses_ignite(module) or is_test(module):
+        return
+    for scope in module.scopes:
+        if scope.is_function and one_rank(scope) is None and runs_on_ranks(scope):
+            walk_loggers(scope.node.body if isinstance(scope.node.body, list) else [scope.node.body], ALWAYS, scope,
+                         report)
+
+
+def is_test(module):
+    return module.path.name.startswith(("test_", "conftest"))
+
+
+def walk_loggers(statements, reach, scope, report):
+    gone = NEVER
+    for node in statements:
+        now = both(reach, negate(gone)) if gone != NEVER else reach
+        if isinstance(node, ast.If):
+            test = condition(node.test, scope)
+            walk_loggers(node.body, both(now, test), scope, report)
+            walk_loggers(node.orelse, both(now, negate(test)), scope, report)
+            if any(isinstance(b, ast.Return) for b in node.body):
+                gone = either(gone, test)
+            continue
+        for inner in ("body", "orelse", "finalbody"):
+            block = getattr(node, inner, None)
+            if isinstance(block, list) and not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+                walk_loggers(block, now, scope, report)
+        for handler in getattr(node, "handlers", ()):
+            walk_loggers(handler.body, now, scope, report)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) or differs(now):
+            continue
+        todo = [c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.expr, ast.withitem, ast.keyword))]
+        while todo:
+            n = todo.pop()
+            if isinstance(n, (ast.IfExp, ast.BoolOp, ast.Lambda)):
+                continue
+            if isinstance(n, ast.Call):
+                name = resolve(n.func, scope)
+                last = name.rpartition(".")[2]
+                if name.startswith("ignite.handlers.") and last in LOGGERS:
+                    disabled = keyword(n, "disable")
+                    if disabled is None:
+                        report.add("log-on-every-rank", n, scope.module, name=last)
+            todo += [c for c in ast.iter_child_nodes(n) if isinstance(c, (ast.expr, ast.keyword))]
+
+
+# models
+
+
+def wrapped_names(module):
+    """{(scope or class id, text of the expression): line} of models that were wrapped for several processes."""
+    if not hasattr(module, "_wrapped"):
+        module._wrapped = {}
+        for scope in module.scopes:
+            for node in own_nodes(scope.node):
+                if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call) and is_wrapper(
+                        node.value, scope):
+                    for t in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                        if isinstance(t, ast.Name):
+                            module._wrapped[(id(scope), t.id)] = node
+                        elif isinstance(t, ast.Attribute) and last_name(t.value) in ("self",) and scope.owner:
+                            module._wrapped[(id(scope.owner), "self." + t.attr)] = node
+    return module._wrapped
+
+
+def is_wrapper(call, scope):
+    name = resolve(call.func, scope)
+    return name == IDIST + "auto_model" or named(name, "DistributedDataParallel") and name.startswith("torch.nn")
+
+
+def wrapping(node, scope):
+    """The assignment that wrapped the model which an expression names; None if it is not wrapped, or not always."""
+    wrapped = wrapped_names(scope.module)
+    if isinstance(node, ast.Name):
+        for s in all_scopes(scope):
+            if isinstance(s.node, ast.ClassDef):
+                continue
+            if node.id in s.bound:
+                made = wrapped.get((id(s), node.id))
+                if made is None:
+                    return None
+                if s is scope or s.parent is None:
+                    later = [n for n in own_nodes(s.node) if isinstance(n, ast.Assign) and n is not made and any(
+                        isinstance(t, ast.Name) and t.id == node.id for t in n.targets)]
+                    if made.lineno >= node.lineno and s is scope:
+                        return None
+                    if any(n.lineno > made.lineno for n in later):
+                        return None
+                    if under_condition(made, s):
+                        return None
+                elif under_condition(made, s) or [n for n in own_nodes(s.node) if isinstance(n, ast.Assign) and any(
+                        isinstance(t, ast.Name) and t.id == node.id for t in n.targets) and n.lineno > made.lineno]:
+                    return None
+                return made
+        return None
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self" and scope.owner:
+        made = wrapped.get((id(scope.owner), "self." + node.attr))
+        if made is None or len(scope.owner.attributes.get(node.attr, [])) > 2:
+            return None
+        home = next((f for f in scope.owner.functions.values() if any(n is made for n in own_nodes(f.node))), None)
+        if home is None or under_condition(made, home):
+            return None
+        if home is scope and made.lineno >= node.lineno:
+            return None
+        if home is not scope and any(isinstance(c.func, ast.Attribute) and last_name(c.func.value) == "self" and (
+                c.func.attr == scope.name) and c.lineno < made.lineno for c in home.calls):
+            return None  # called before the model is wrapped
+        others = [v for v, i, s in scope.owner.attributes.get(node.attr, []) if v is not made.value]
+        if any(getattr(v, "lineno", 0) > made.lineno for v in others if v is not None):
+            return None
+        return made
+    return None
+
+
+def under_condition(node, scope):
+    """Whether a statement stands below an `if`, so that it may not have been run."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.If, ast.Try)) and n.lineno < node.lineno <= n.end_lineno and not (
+                isinstance(n, ast.If) and is_main_guard(n.test)):
+            return True
+    return False
+
+
+def rule_wrapped_attributes(module, report):
+    if not uses_wrapper(module):
+        return
+    for scope in module.scopes:
+        safe = set()
+        for node in own_nodes(scope.node):
+            if isinstance(node, ast.If) and any(isinstance(n, ast.Call) and last_name(n) in ("hasattr", "isinstance")
+                                                for n in ast.walk(node.test)):
+                safe |= set(range(node.lineno, node.end_lineno + 1))
+            if isinstance(node, (ast.Try, ast.IfExp)):
+                safe |= set(range(node.lineno, node.end_lineno + 1))
+        for node in own_nodes(scope.node):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            if node.attr.startswith("_") or node.attr in WRAPPED_HAS or node.lineno in safe:
+                continue
+            made = wrapping(node.value, scope)
+            if made is not None:
+                report.add("attribute-of-wrapped-model", node, module, name=written(node), given=node.attr)
+
+
+def check_wrapped_twice(call, scope, report):
+    inner = keyword(call, "model", 0) or keyword(call, "module", 0)
+    if inner is None:
+        return
+    if isinstance(inner, ast.Call):
+        if is_wrapper(inner, scope):
+            report.add("model-wrapped-twice", call, scope.module)
+        return
+    made = wrapping(inner, scope)
+    if made is not None and made.value is not call and made.lineno < call.lineno:
+        return report.add("model-wrapped-twice", call, scope.module)
+    if isinstance(inner, ast.Name) and inner.id in scope.bound:  # model = auto_model(model), and again
+        before = [v for v, i in scope.bound[inner.id] if isinstance(v, ast.Call) and v is not call and i is None
+                  and v.lineno < call.lineno]
+        if before and is_wrapper(max(before, key=lambda v: v.lineno), scope) and not under_condition(
+                max(before, key=lambda v: v.lineno), scope) and not under_condition(call, scope):
+            report.add("model-wrapped-twice", call, scope.module)
+
+
+def rule_optimizer(module, report):
+    """An optimizer, and after it new parameters that it does not know."""
+    if not is_distributed(module):
+        return
+    for scope in module.scopes:
+        made = {}  # text of the model → line of the optimizer
+        for node in sorted((n for n in own_nodes(scope.node) if isinstance(n, (ast.Assign, ast.Call))),
+                           key=lambda n: (n.lineno, n.col_offset)):
+            if isinstance(node, ast.Call) and is_optimizer(node, scope) and node.args:
+                for n in ast.walk(node.args[0]):
+                    if isinstance(n, ast.Call) and last_name(n) == "parameters" and isinstance(n.func, ast.Attribute):
+                        made[text_of(n.func.value)] = node
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                name = resolve(node.value.func, scope)
+                for t in node.targets:
+                    inner = t
+                    while isinstance(inner, ast.Attribute):
+                        if text_of(inner.value) in made and node.lineno > made[text_of(inner.value)].end_lineno and (
+                                name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()):
+                            report.add("optimizer-before-parameters", made[text_of(inner.value)], module,
+                                       name=written(t))
+                            made.pop(text_of(inner.value))
+                            break
+                        inner = inner.value
+                    if isinstance(t, (ast.Name, ast.Attribute)) and text_of(t) in made and node.lineno > made[
+                            text_of(t)].end_lineno and not any(
+                            text_of(n) == text_of(t)
+                            for a in [*node.value.args, *[k.value for k in node.value.keywords]]
+                            for n in ast.walk(a) if isinstance(n, (ast.Name, ast.Attribute))) and not (
+                            isinstance(node.value.func, ast.Attribute) and text_of(t) in text_of(node.value.func)):
+                        if name.startswith("torch.nn.") or instance_is_module(node.value, scope):
+                            report.add("optimizer-before-parameters", made[text_of(t)], module, name=written(t))
+                            made.pop(text_of(t))
+                    if isinstance(t, (ast.Name, ast.Attribute)) and name == IDIST + "auto_model" and node.value.args \
+                            and isinstance(node.value.args[0], ast.Call) and text_of(t) in made:
+                        if instance_is_module(node.value.args[0], scope) or resolve(
+                                node.value.args[0].func, scope).startswith("torch.nn."):
+                            report.add("optimizer-before-parameters", made[text_of(t)], module, name=written(t))
+                            made.pop(text_of(t))
+
+
+def instance_is_module(call, scope):
+    found = instance_of(call, scope)
+    return found is not None and any(last_name(b) == "Module" for b in found.node.bases)
+
+
+def is_optimizer(call, scope):
+    return resolve(call.func, scope).startswith("torch.optim.") and last_name(call)[:1].isupper() \
+        and "lr_scheduler" not in resolve(call.func, scope)
+
+
+def rule_module_prefix(module, report):
+    """State dicts by hand: saved from the wrapped model, loaded into the bare one, or the other way round."""
+    if not uses_wrapper(module):
+        return
+    saved, loads = [], []
+    for scope in module.scopes:
+        for call in scope.calls:
+            if last_name(call) == "save" and resolve(call.func, scope) == "torch.save" and call.args:
+                for n in ast.walk(call.args[0]):
+                    if isinstance(n, ast.Call) and last_name(n) == "state_dict" and isinstance(n.func, ast.Attribute):
+                        made = wrapping(n.func.value, scope)
+                        inner = isinstance(n.func.value, ast.Attribute) and n.func.value.attr == "module" or isinstance(
+                            n.func.value, ast.Call) and any(constant(a) == "module" for a in n.func.value.args)
+                        saved.append(("wrapped" if made is not None else "bare" if inner else "", call, scope))
+            if last_name(call) == "load_state_dict" and isinstance(call.func, ast.Attribute) and call.args:
+                receiver = call.func.value
+                made = wrapping(receiver, scope)
+                how = state_origin(call.args[0], scope)
+                if how:
+                    loads.append(("wrapped" if made is not None else
+                                  "bare" if is_bare_model(receiver, scope, call) else "", how, call, scope))
+    for into, how, call, _ in loads:
+        if into == "wrapped" and how == "stripped":
+            report.add("module-prefix", call, module, name="the prefix is cut off, but the model is wrapped")
+        elif into == "wrapped" and how == "prefixed":
+            report.add("module-prefix", call, module, name="the prefix is put on by hand")
+        elif into == "wrapped" and how == "loaded" and saved and all(k == "bare" for k, _, _ in saved):
+            report.add("module-prefix", call, module, name="saved from the bare model, loaded into the wrapped one")
+        elif into == "wrapped" and how == "loaded" and not saved and by_auto_model(call, scope):
+            report.add("module-prefix", call, module, name="loaded into the wrapped model by hand")
+        elif into == "bare" and how == "loaded" and any(k == "wrapped" for k, _, _ in saved):
+            report.add("module-prefix", call, module, name="saved from the wrapped model, loaded into a bare one")
+
+
+def by_auto_model(call, scope):
+    """Whether the model that is loaded into was wrapped by auto_model, earlier in the same function."""
+    made = wrapping(call.func.value, scope)
+    return made is not None and made.lineno < call.lineno and any(n is made for n in own_nodes(scope.node)) and resolve(
+        made.value.func, scope) == IDIST + "auto_model"
+
+
+def is_bare_model(receiver, scope, call):
+    """A model that this function made and has not wrapped (yet)."""
+    if isinstance(receiver, ast.Attribute):
+        return receiver.attr == "module"
+    values = values_of(receiver, scope)
+    wrapped = [v for v, i, s in values if isinstance(v, ast.Call) and is_wrapper(v, s)]
+    if any(w.lineno < call.lineno for w in wrapped):
+        return False
+    return any(isinstance(v, ast.Call) and (resolve(v.func, s).startswith("torch.nn.") or instance_is_module(v, s))
+               for v, i, s in values)
+
+
+def state_origin(node, scope, depth=0):
+    """"loaded" from a file as it is, "stripped" of or "prefixed" with "module.", "" when unknown."""
+    if depth > 4:
+        return ""
+    if isinstance(node, ast.Call):
+        if resolve(node.func, scope) == "torch.load":
+            return "loaded"
+        return ""
+    if isinstance(node, (ast.DictComp,)):
+        return prefix_change(node.key)
+    if isinstance(node, ast.Subscript):
+        return state_origin(node.value, scope, depth + 1)
+    if isinstance(node, ast.Name):
+        answers = [state_origin(v, s, depth + 1) for v, _, s in values_of(node, scope)
+                   if v is not None and v is not node]
+        for n in own_nodes(scope.node):  # new[k[7:]] = v
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and last_name(
+                    n.targets[0].value) == node.id:
+                key = n.targets[0].slice
+                change = prefix_change(key)
+                if not change and isinstance(key, ast.Name):
+                    change = next((prefix_change(v) for v, i, s in values_of(key, scope) if v is not None
+                                   and prefix_change(v)), "")
+                if change:
+                    answers.append(change)
+        for kind in ("stripped", "prefixed", "loaded"):
+            if kind in answers:
+                return kind
+    return ""
+
+
+def prefix_change(key):
+    if isinstance(key, ast.Subscript) and isinstance(key.slice, ast.Slice) and (
+            constant(key.slice.lower) == 7 or isinstance(key.slice.lower, ast.Call)
+            and any(constant(a) == "module." for a in key.slice.lower.args)):
+        return "stripped"
+    if isinstance(key, ast.Call) and last_name(key) in ("replace", "removeprefix", "lstrip") and key.args and constant(
+            key.args[0]) == "module.":
+        return "stripped"
+    if isinstance(key, ast.BinOp) and constant(key.left) == "module.":
+        return "prefixed"
+    if isinstance(key, ast.JoinedStr) and key.values and str(constant(key.values[0])).startswith("module."):
+        return "prefixed"
+    return ""
+
+
+def rule_local_stop(module, report):
+    """Handlers that stop the engine of one rank, by what that rank alone sees."""
+    for scope in module.scopes:
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            if not name.startswith("ignite.handlers."):
+                continue
+            last = name.rpartition(".")[2]
+            if last in ("TerminateOnNan", "TimeLimit") and uses_wrapper(module):
+                report.add("decision-on-local-value", call, module, name=last)
+            elif last == "EarlyStopping" and (is_distributed(module) or "idist" in module.source):
+                score = keyword(call, "score_function", 1)
+                function = definition(score, scope) if score is not None else None
+                if function is None or not function.is_function:
+                    continue
+                tags = {origin(v, s) for v, _, s in returned(function)}
+                if "local" in tags and "reduced" not in tags:
+                    report.add("decision-on-local-value", call, module, name=last)
+
+
+def rule_exception_handler(module, report):
+    """Handlers of EXCEPTION_RAISED that keep the error to themselves: the engine does not raise it then."""
+    if not is_distributed(module) and "idist" not in module.source:
+        return
+    for scope in module.scopes:
+        for node in own_nodes(scope.node):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for d in node.decorator_list:
+                    if isinstance(d, ast.Call) and last_name(d) == "on" and any(
+                            isinstance(n, ast.Attribute) and n.attr == "EXCEPTION_RAISED" for a in d.args
+                            for n in ast.walk(a)) and not any_raise(node):
+                        report.add("exception-on-one-rank", d, module, name="EXCEPTION_RAISED")
+            elif isinstance(node, ast.Call) and last_name(node) == "add_event_handler" and len(node.args) > 1 and any(
+                    isinstance(n, ast.Attribute) and n.attr == "EXCEPTION_RAISED" for n in ast.walk(node.args[0])):
+                function = definition(node.args[1], scope)
+                if function is not None and function.is_function and not any_raise(function.node):
+                    report.add("exception-on-one-rank", node, module, name="EXCEPTION_RAISED")
+
+
+def any_raise(node):
+    return any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and written(n.func) in (
+        "sys.exit", "os._exit", "exit", "os.abort") for n in ast.walk(node))
+
+
+def rule_one_rank_result(module, report):
+    """What a function returns on one rank only, used on all."""
+    for scope in module.scopes:
+        for node in own_nodes(scope.node):
+            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1
+                    and isinstance(node.targets[0], ast.Name)):
+                continue
+            function = definition(node.value.func, scope)
+            if function is None or not function.is_function or one_rank(function) is None or not returned(function):
+                continue
+            if not any(is_one_rank_only(d, function.parent) for d in function.node.decorator_list):
+                continue
+            used = result_used(node, scope)
+            if used is not None:
+                report.add("result-of-one-rank-only", node.value, module, name=function.name)
+
+
+def result_used(node, scope):
+    """A use of the name that fails with None: an attribute, an item, an operator; not below any condition."""
+    name = node.targets[0].id
+    if len(scope.bound.get(name, ())) > 1:
+        return None
+    for n in own_nodes(scope.node):
+        if getattr(n, "lineno", 0) <= node.lineno:
+            continue
+        hit = None
+        if isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.value, ast.Name) and n.value.id == name:
+            hit = n
+        elif isinstance(n, ast.BinOp) and any(isinstance(x, ast.Name) and x.id == name for x in (n.left, n.right)):
+            hit = n
+        elif isinstance(n, ast.Call) and written(n.func) in ("os.path.join", "Path", "open", "os.makedirs", "len",
+                                                             "torch.load", "pathlib.Path") and any(
+                isinstance(a, ast.Name) and a.id == name for a in n.args):
+            hit = n
+        elif isinstance(n, (ast.For,)) and isinstance(n.iter, ast.Name) and n.iter.id == name:
+            hit = n
+        if hit is not None and not under_condition(hit, scope):
+            return hit
+    return None
+
+
+def prepare(module):
+    """Facts that several rules need: functions that run on ranks, engines with metrics, names that are reduced."""
+    if getattr(module, "_prepared", False):
+        return
+    module._prepared = True
+    for scope in module.scopes:
+        for call in scope.calls:
+            name = resolve(call.func, scope)
+            target = None
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "run" and call.args and is_parallel(
+                    call.func.value, scope):
+                target = call.args[0]
+            elif name == IDIST + "spawn":
+                target = keyword(call, "fn", 1)
+            elif name.startswith("torch.multiprocessing.") and name.rpartition(".")[2] == "spawn":
+                target = keyword(call, "fn", 0)
+            if target is not None:
+                function = definition(target, scope)
+                if function is not None and function.is_function:
+                    function.on_ranks = True
+                    function.in_group = function.in_group or not name.startswith("torch.")
+            if name.startswith((IDIST, TORCH_DIST)) and name.rpartition(".")[2] in TORCH_COLLECTIVES and call.args:
+                inner = call.args[0]
+                if isinstance(inner, ast.Name):
+                    scope.reduced.add(inner.id)
+    for scope in module.scopes:
+        for call in scope.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "attach" and call.args:
+                receiver = call.func.value
+                if is_metric(receiver, scope) or re.search(r"metric", written(receiver), re.I):
+                    module.metric_targets.add(text_of(call.args[0]))
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+class Report:
+    """Collects findings; each place and rule once."""
+
+    def __init__(self):
+        self.found = {}
+
+    def add(self, rule, node, module, name="", given="", via="", where=0):
+        what = RULES[rule].what.format(name=name or "it", given=given or "it")
+        if via and via not in ("loop", ""):
+            what += f" (through {via}{f', line {where}' if where and where != node.lineno else ''})"
+        key = (str(module.path), node.lineno, rule)
+        self.found.setdefault(key, {
+            "path": module.path, "line": node.lineno, "last": getattr(node, "end_lineno", node.lineno) or node.lineno,
+            "column": node.col_offset + 1, "rule": rule, "what": what})
+
+
+CHECKS = (rule_calls, rule_before_init, rule_environment, rule_local_rank_option, rule_contrib, rule_set_epoch,
+          rule_same_seed, rule_loggers, rule_wrapped_attributes, rule_optimizer, rule_module_prefix, rule_local_stop,
+          rule_exception_handler, rule_one_rank_result)
+RELEVANT = re.compile(rb"ignite|distributed|\bdist\b|rank|DataLoader|is_main|is_master")
+IGNORE = re.compile(r"#\s*idist:\s*ignore(-file)?(?:\s*\[([\w\s,-]*)\])?")
+
+
+def check_module(module, report):
+    prepare(module)
+    for scope in module.scopes:
+        if scope is module.top:
+            walk_function(scope, report)
+        elif scope.is_function:
+            walk_function(scope, report, guard=one_rank(scope) or "")
+    for rule in CHECKS:
+        rule(module, report)
+
+
+def suppressed(finding, module):
+    """Whether a comment on the finding's lines, on the line above it, or for the whole file says so."""
+    def says(text, whole):
+        m = IGNORE.search(text)
+        if not m or bool(m[1]) != whole:
+            return False
+        names = [n.strip() for n in (m[2] or "").split(",") if n.strip()]
+        return not names or finding["rule"] in names
+
+    lines = module.lines
+    first, last = finding["line"], min(finding["last"], finding["line"] + 20)
+    if any(says(lines[n - 1], False) for n in range(first, last + 1) if n <= len(lines)):
+        return True
+    above = lines[first - 2] if 2 <= first <= len(lines) + 1 else ""
+    if above.lstrip().startswith("#") and says(above, False):
+        return True
+    if not hasattr(module, "_file_ignores"):
+        module._file_ignores = [line for line in module.lines if "ignore-file" in line]
+    return any(says(line, True) for line in module._file_ignores)
+
+
+def python_files(folder):
+    """Python files below a folder, hidden and installed ones apart; links to folders are not followed."""
+    for base, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in SKIPPED_FOLDERS
+                            and not os.path.exists(os.path.join(base, f, "pyvenv.cfg")))
+        for f in sorted(files):
+            if f.endswith((".py", ".ipynb")) and not f.startswith(".") and os.path.isfile(os.path.join(base, f)):
+                yield Path(base, f)
+
+
+def check(paths, progress=None, strict=False):
+    """Findings in the files and folders. Returns (findings, [(path, why not read)], number of files read)."""
+    files, roots, unread = [], [], []
+    for p in paths:
+        try:
+            folder, file = p.is_dir(), p.is_file()
+        except (OSError, ValueError):
+            folder = file = False
+        if folder:
+            roots.append(Path(os.path.abspath(p)))
+            files += [(f, False) for f in python_files(p)]
+        elif file:
+            files.append((p, True))
+        elif p.exists():
+            unread.append((p, "not a regular file"))
+        else:
+            unread.append((p, "no such file or folder"))
+    project = Project(roots or [])
+    asked, read = {}, 0
+    for number, (path, explicit) in enumerate(files):
+        if progress:
+            progress(number, len(files))
+        if path.suffix == ".ipynb":
+            unread.append((path, "a notebook; convert it first: jupyter nbconvert --to script"))
+            continue
+        absolute = Path(os.path.abspath(path))
+        if absolute in asked:
+            continue
+        if not explicit and not relevant(absolute):
+            why = unparsable(absolute)
+            read += not why
+            unread += [(path, why)] if why else []
+            continue
+        if absolute in project.modules and project.modules[absolute] is None:
+            del project.modules[absolute]
+        module = project.load(absolute, asked=True)
+        if module is not None:
+            asked[absolute] = (path, module)
+            read += 1
+    report = Report()
+    for number, (path, module) in enumerate(asked.values()):
+        if progress:
+            progress(number, len(asked))
+        try:
+            check_module(module, report)
+        except RecursionError:
+            unread.append((path, "nested too deeply to be checked"))
+        except Exception as e:
+            if strict:
+                raise
+            unread.append((path, f"a fault of {TOOL}, please report it: {type(e).__name__}: {e}"))
+    unread += [(next((q for q, e in files if Path(os.path.abspath(q)) == p), p), why) for p, why in project.unread]
+    findings = []
+    for f in report.found.values():
+        if f["path"] not in asked:
+            continue
+        path, module = asked[f["path"]]
+        if suppressed(f, module):
+            continue
+        rule = RULES[f["rule"]]
+        findings.append({
+            "file": str(path), "line": f["line"], "column": f["column"], "rule": f["rule"], "severity": rule.severity,
+            "text": f"{f['what']}. {rule.why}", "fix": rule.fix, "see": f"{PAGE}#{f['rule']}", "what": f["what"]})
+    findings.sort(key=lambda f: (f["file"], f["line"], f["column"], f["rule"]))
+    return findings, unread, read
+
+
+def relevant(path):
+    try:
+        if path.stat().st_size > LARGEST:
+            return True
+        return bool(RELEVANT.search(path.read_bytes()))
+    except OSError:
+        return True
+
+
+def plain(text):
+    return text.replace("`", "")
+
+
+def as_text(findings, unread, read):
+    lines = []
+    for f in findings:
+        lines.append(f"{f['file']}:{f['line']}:{f['column']}: {f['severity']}: {plain(f['what'])} [{f['rule']}]")
+        lines.append(f"    why: {plain(RULES[f['rule']].why)}")
+        lines.append(f"    fix: {plain(f['fix'])}")
+        lines.append(f"    see: {f['see']}")
+    n = len(findings)
+    lines.append(f"{n} finding{'s' * (n != 1)} in {read} file{'s' * (read != 1)}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(findings, unread, read):
+    return json.dumps({
+        "schema": SCHEMA, "tool": TOOL, "files": read,
+        "findings": [{k: v for k, v in f.items() if k != "what"} for f in findings],
+        "unread": [{"file": str(p), "why": why} for p, why in unread]}, indent=1) + "\n"
+
+
+def as_github(findings, unread, read):
+    def data(text):
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def prop(text):
+        return data(text).replace(":", "%3A").replace(",", "%2C")
+
+    lines = [f"::{f['severity']} file={prop(f['file'])},line={f['line']},col={f['column']},title={prop(f['rule'])}::"
+             f"{data(plain(f['text']))} Fix: {data(plain(f['fix']))}" for f in findings]
+    lines += [f"::warning file={prop(str(p))}::not checked: {data(why)}" for p, why in unread]
+    return "".join(line + "\n" for line in lines)
+
+
+def as_sarif(findings, unread, read):
+    used = list(RULES)
+
+    def uri(path):
+        path = Path(path)
+        return path.as_uri() if path.is_absolute() else "/".join(map(quoted, path.parts))
+
+    rules = [{"id": r, "shortDescription": {"text": plain(generic(r))},
+              "fullDescription": {"text": plain(RULES[r].why)}, "help": {"text": plain(RULES[r].fix)},
+              "defaultConfiguration": {"level": RULES[r].severity}} for r in used]
+    results = [{"ruleId": f["rule"], "ruleIndex": used.index(f["rule"]), "level": f["severity"],
+                "message": {"text": f"{plain(f['text'])} Fix: {plain(f['fix'])}"},
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri(f["file"])},
+                                                    "region": {"startLine": f["line"], "startColumn": f["column"]}}}]}
+               for f in findings]
+    notes = [{"level": "warning", "message": {"text": f"not checked: {why}"},
+              "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri(p)}}}]} for p, why in unread]
+    return json.dumps({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+        "runs": [{"tool": {"driver": {"name": TOOL, "rules": rules}}, "columnKind": "unicodeCodePoints",
+                  "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
+                  "results": results}]}, indent=1) + "\n"
+
+
+def quoted(part):
+    return "".join(c if c.isalnum() and c.isascii() or c in "-._~" else "".join(f"%{b:02X}" for b in c.encode(
+        "utf-8", "surrogateescape")) for c in part)
+
+
+FORMATS = {"text": as_text, "json": as_json, "sarif": as_sarif, "github": as_github}
+
+
+def generic(name):
+    """What a rule says, without a place."""
+    what = GENERIC.get(name) or RULES[name].what.replace(" ({name})", "").replace("{name}", "a call")
+    assert "{" not in what, name
+    return what
+
+
+GENERIC = {
+    "result-of-one-rank-only": "a function returns None on the other ranks, and its result is used on all",
+    "exception-on-one-rank": "an error around a collective is swallowed on the rank that has it",
+    "first-query-under-rank-guard": "Ignite's first look at a process group that it did not make, on some ranks only",
+    "handler-under-rank-guard": "a handler is registered on some ranks only, and communicates",
+    "query-before-initialisation": "a getter of idist is asked before there is a group",
+    "parallel-argument-ignored": "Parallel drops arguments without a word, since there is no nproc_per_node",
+    "timeout-not-timedelta": "timeout is not a timedelta",
+    "environment-inside-context": "a variable is set in the environment after the group was made",
+    "spawn-unpicklable": "the processes are started with something that they cannot be given",
+    "unknown-argument": "a call of idist is given an argument that it does not take",
+    "reduction-op": "no reduction that idist.all_reduce knows",
+    "reduced-twice": "a value that is of all ranks already is reduced again",
+    "group-in-loop": "a collective is given a list of ranks again and again",
+    "unsharded-data": "data that are not divided between the ranks",
+    "attribute-of-wrapped-model": "the wrapped model is asked for an attribute that only the inner one has",
+    "optimizer-before-parameters": "the optimizer is made before parameters are replaced, and misses the new ones",
+    "module-prefix": "a state dict does not fit the wrapped model, or the bare one",
+    "log-on-every-rank": "a progress bar or an experiment logger is made on every rank",
+    "contrib-import": "an old path below ignite.contrib, whose import warns or fails",
+}
+
+
+def list_rules():
+    width = max(map(len, RULES))
+    return "".join(f"{name:{width}}  {r.severity:7}  {plain(generic(name))}\n" for name, r in RULES.items())
+
+
+def explain(name):
+    r = RULES[name]
+    return (f"{name} ({r.severity})\n\n{plain(generic(name))}.\n{plain(r.why)}\nFix: {plain(r.fix)}\n\n"
+            f"Wrong ({plain(r.happens)}):\n\n{indented(r.wrong)}\nRight:\n\n{indented(r.right)}\nsee {PAGE}#{name}\n")
+
+
+def indented(text):
+    return "".join(f"    {line}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+def page():
+    """references/rules.md, as it is to be."""
+    parts = [PAGE_HEAD.format(rules=len(RULES), errors=sum(r.severity == "error" for r in RULES.values())).rstrip()]
+    for severity, title in (("error", "## Errors"), ("warning", "## Warnings")):
+        parts.append(title)
+        parts.append(" · ".join(f"[`{n}`](#{n})" for n, r in RULES.items() if r.severity == severity))
+        for name, r in RULES.items():
+            if r.severity == severity:
+                what = generic(name)
+                parts += [f"### `{name}`", f"{what[0].upper()}{what[1:]}. {r.why} **Wrong** On 2 ranks {r.happens}. "
+                          f"**Fix** {r.fix}",
+                          f"```py wrong\n{r.wrong.strip()}\n```", f"```py right\n{r.right.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGE_HEAD = """# Rules of check_script.py
+
+What [check_script.py](../scripts/check_script.py) finds in a training script, without running it: {rules} rules, of \
+which {errors} are errors (a hang, an exception, a wrong result) and the rest warnings (waste, noise). Each wrong \
+example has been run and fails as it says, each right one runs and is not found; a `training(local_rank)` is run by \
+each of 2 ranks of a gloo group.
+
+`# idist: ignore[RULE]` on a line, or alone on the line above, silences the rule there; without `[RULE]` all of them. \
+`# idist: ignore-file[RULE]` silences it in the file. `--select` and `--ignore` take rules for a whole run.
+"""
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+EPILOG = f"""exit codes:
+  0  nothing found
+  1  something found, errors or warnings
+  2  usage, or nothing could be read
+
+examples:
+  python check_script.py train.py
+  python check_script.py --format github --severity error src/
+  python check_script.py --explain collective-under-rank-guard
+
+A comment `# idist: ignore[RULE]` on the line silences a finding. Rules with examples: {PAGE}
+"""
+
+
+def options(argv):
+    parser = argparse.ArgumentParser(
+        prog=TOOL, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Reads training scripts that use ignite.distributed or torch.distributed, without running them, "
+                    "and reports what will hang, raise or go wrong on several processes.")
+    parser.add_argument("paths", nargs="*", metavar="FILE|FOLDER", help="Python files, or folders to search for them")
+    parser.add_argument("--format", choices=sorted(FORMATS), default="text", help="how to report (default: text)")
+    parser.add_argument("--select", metavar="RULE[,RULE…]", action="append", default=[], help="these rules only")
+    parser.add_argument("--ignore", metavar="RULE[,RULE…]", action="append", default=[], help="not these rules")
+    parser.add_argument("--severity", choices=("error", "warning"), default="warning",
+                        help="report from this severity on (default: warning, which is everything)")
+    parser.add_argument("--output", metavar="FILE", help="write the report there, not to stdout")
+    parser.add_argument("--list-rules", action="store_true", help="print the rules and stop")
+    parser.add_argument("--explain", metavar="RULE", help="print a rule with its examples and stop")
+    args = parser.parse_args(argv)
+    args.select, args.ignore = ([n.strip() for text in given for n in text.split(",") if n.strip()]
+                                for given in (args.select, args.ignore))
+    for name in [*args.select, *args.ignore, *([args.explain] if args.explain else [])]:
+        if name not in RULES:
+            parser.error(f"no rule {name}; --list-rules prints them")
+    if not (args.paths or args.list_rules or args.explain):
+        parser.error("name a file or a folder")
+    return args
+
+
+def progress_line(start=None):
+    """A function that shows how far the work is, once it takes longer than two seconds and a terminal looks on."""
+    if not sys.stderr.isatty():
+        return None
+    began, last = time.monotonic(), [0.0]
+
+    def show(number, total):
+        now = time.monotonic()
+        if now - began > 2 and now - last[0] > 0.2:
+            last[0] = now
+            sys.stderr.write(f"\r{number} of {total} files\x1b[K")
+            sys.stderr.flush()
+
+    return show
+
+
+def run(argv):
+    args = options(argv)
+    if args.list_rules or args.explain:
+        emit(list_rules() if args.list_rules else explain(args.explain), None)
+        return 0
+    progress = progress_line()
+    findings, unread, read = check([Path(p) for p in args.paths], progress)
+    if progress:
+        sys.stderr.write("\r\x1b[K")
+    findings = [f for f in findings if (not args.select or f["rule"] in args.select) and f["rule"] not in args.ignore
+                and (args.severity == "warning" or f["severity"] == "error")]
+    for path, why in unread:
+        print(f"{TOOL}: {shown(path)}: not checked: {why}", file=sys.stderr)
+    if not read and not unread:
+        print(f"{TOOL}: no Python file in {', '.join(args.paths)}", file=sys.stderr)
+    emit(FORMATS[args.format](findings, unread, read), args.output)
+    return 2 if not read else 1 if findings else 0
+
+
+def shown(path):
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def emit(text, output):
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if output:
+        Path(output).write_text(text, encoding="utf-8")
+        return
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def main(argv=None):
+    """Run the command line and return the exit code."""
+    outcome = []
+
+    def work():
+        try:
+            outcome.append(run(argv))
+        except SystemExit as e:
+            outcome.append(e.code)
+        except BrokenPipeError:
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            except (OSError, ValueError):
+                pass
+            outcome.append(1)
+        except OSError as e:
+            print(f"{TOOL}: {shown(e.filename or '')}: {e.strerror or e}", file=sys.stderr)
+            outcome.append(2)
+
+    before = sys.getrecursionlimit()
+    size = threading.stack_size(STACK)
+    sys.setrecursionlimit(max(before, DEPTH))
+    try:  # in a thread of its own, whose stack bears the depth of a deeply nested program
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        threading.stack_size(size)
+        sys.setrecursionlimit(before)
+    return outcome[0] if outcome else 2
+
+
+STACK, DEPTH = 128 * 1024 * 1024, 6000
+
+if __name__ == "__main__":
+    sys.exit(main())

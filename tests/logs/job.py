@@ -1,0 +1,238 @@
+"""The job whose logs are recorded: a small loop over all ranks in which one thing goes wrong, named on the command
+line.
+
+python job.py FAULT [--rank R] [--nproc N] [--start fork|spawn] [--timeout S] [--style rank|quiet|engine]
+torchrun … job.py FAULT …        srun … python job.py FAULT …
+"""
+
+import argparse
+import ctypes
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from datetime import timedelta
+
+import ignite.distributed as idist
+import torch
+import torch.distributed as dist
+from ignite.engine import Engine, Events
+from ignite.handlers import Checkpoint, DiskSaver, EarlyStopping
+from ignite.metrics import Accuracy
+from ignite.utils import setup_logger
+
+STEPS = 6
+FOLDER = os.path.join(tempfile.gettempdir(), "explain-checkpoints")
+
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self, die=False):
+        self.die = die
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if self.die and i == 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.full((2,), float(i))
+
+
+def fault(name, rank, step):
+    """What goes wrong on the rank at fault, in its fourth step."""
+    if name == "raise":
+        values = {"loss": 1}
+        values["los"]
+    elif name == "value":
+        torch.zeros(3, 4) @ torch.zeros(3, 4)
+    elif name == "chain":
+        try:
+            open("/data/shard-17.tar").read()
+        except OSError as e:
+            raise RuntimeError("cannot load shard 17") from e
+    elif name == "missing":
+        open("/data/imagenet/train/shard-17.tar")
+    elif name == "full":
+        with open("/dev/full", "w") as f:
+            f.write("x" * 100000)
+    elif name == "memory":
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB"
+        )
+    elif name == "exit0":
+        sys.exit(0)
+    elif name == "exit3":
+        sys.exit(3)
+    elif name == "_exit":
+        os._exit(0)
+    elif name == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif name == "term":
+        os.kill(os.getpid(), signal.SIGTERM)
+    elif name == "segv":
+        ctypes.string_at(0)
+    elif name == "abort":
+        os.abort()
+    elif name == "freeze":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif name == "slow":
+        time.sleep(600)
+    elif name == "return":
+        return "leave"
+    elif name == "nan":
+        print(f"rank {rank}: loss is nan, stopping", flush=True)
+        return "leave"
+    elif name == "guard":
+        idist.all_reduce(torch.ones(1))
+    elif name == "shape":
+        idist.all_gather(torch.ones(2, 3))
+        return "skip"
+    elif name == "dtype":
+        idist.all_reduce(torch.ones(4, dtype=torch.float64))
+        return "skip"
+    elif name == "order":
+        idist.broadcast(torch.ones(100), src=0)
+        return "skip"
+    elif name == "type":
+        idist.all_reduce([1, 2])
+    elif name == "none":
+        idist.broadcast(None, src=rank)
+    elif name == "worker":
+        for _ in torch.utils.data.DataLoader(Samples(True), num_workers=1):
+            pass
+    elif name == "assert":
+        assert step < 3, "batch is empty"
+    elif name == "interrupt":
+        raise KeyboardInterrupt
+    elif name == "recursion":
+        fault(name, rank, step)
+    elif name == "swallow":
+        try:
+            raise OSError("stale file handle")
+        except OSError:
+            logging.exception("could not write the summary")
+            time.sleep(600)
+    return None
+
+
+def loop(local_rank, name, bad, style):
+    rank, world = idist.get_rank(), idist.get_world_size()
+    if name == "dump":
+        faulthandler.dump_traceback_later(4, exit=False)
+    if style == "engine":
+        return engine(rank, world, name, bad)
+    log = setup_logger("job", distributed_rank=rank if style == "quiet" else 0)
+    say = log.info if style == "quiet" else lambda text: print(f"rank {rank}: {text}", flush=True)
+    say(f"starting, world {world}")
+    if name == "handled":
+        if rank == bad:
+            try:
+                {}["cache"]
+            except KeyError:
+                logging.getLogger("cache").exception("cache is cold, reading again")
+    if name == "warn":
+        warnings.warn("Connection closed by peer, retrying 1/3")
+        print("ERROR: could not reach the metrics server: Connection refused (ignored)", file=sys.stderr, flush=True)
+    for step in range(STEPS):
+        if step == 3 and (rank == bad or bad < 0):
+            done = fault("slow" if name == "dump" else name, rank, step)
+            if done == "leave":
+                break
+            if done == "skip":
+                continue
+        if step == 3 and name == "shape":
+            idist.all_gather(torch.ones(3, 3))
+            continue
+        if name == "all" and step == 3:
+            raise ValueError("the learning rate must be positive")
+        total = idist.all_reduce(torch.ones(4 if name != "size" or rank != bad else 6))
+        say(f"step {step} loss {0.5 / (step + 1):.4f} sum {total[0].item():.0f}")
+        time.sleep(0.1)
+    if name == "monitored":
+        if rank != bad:
+            dist.monitored_barrier(timeout=timedelta(seconds=3))
+        else:
+            time.sleep(10)
+    if name == "checkpoint":
+        if rank == 0:
+            DiskSaver(FOLDER, require_empty=False)
+            Checkpoint({"m": torch.nn.Linear(1, 1)}, DiskSaver(FOLDER, require_empty=False))
+            idist.barrier()
+    if name == "metric" and rank == 0:
+        metric = Accuracy()
+        metric.update((torch.eye(2), torch.tensor([0, 1])))
+        say(f"accuracy {metric.compute()}")
+    idist.barrier()
+    say("done")
+
+
+def engine(rank, world, name, bad):
+    setup_logger("ignite", distributed_rank=rank)
+    trainer = Engine(lambda e, b: idist.all_reduce(torch.ones(1)).item())
+    trainer.logger = setup_logger("trainer")
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def _(e):
+        if rank == 0:
+            print(f"epoch {e.state.epoch} iteration {e.state.iteration} loss {1 / e.state.iteration:.4f}", flush=True)
+        if e.state.iteration == 4 and rank == bad:
+            fault(name, rank, 4)
+        if e.state.iteration == 4 and name == "stop" and rank == bad:
+            e.logger.info("EarlyStopping: Stop training")
+            e.terminate()
+
+    evaluator = Engine(lambda e, b: b)
+    stopper = EarlyStopping(1, lambda e: -rank * trainer.state.iteration if name == "early" else 1.0, trainer)
+    stopper.logger = setup_logger("early", distributed_rank=0 if name == "early" else rank)
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def _(e):
+        if name == "early":
+            evaluator.run([0])
+        if name == "evaluator" and rank == 0:
+            m = Engine(lambda e, b: (torch.eye(2), torch.tensor([0, 1])))
+            Accuracy().attach(m, "accuracy")
+            m.run([0, 1])
+
+    evaluator.add_event_handler(Events.COMPLETED, stopper)
+    batches = range(5 if name != "uneven" or rank != bad else 3)
+    trainer.run(list(batches), max_epochs=3)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("fault")
+    p.add_argument("--rank", type=int, default=1)
+    p.add_argument("--nproc", type=int)
+    p.add_argument("--start")
+    p.add_argument("--timeout", type=float, default=5)
+    p.add_argument("--style", default="rank")
+    a = p.parse_args()
+    timeout = timedelta(seconds=a.timeout)
+    rest = (a.fault, a.rank, a.style)
+    if a.fault == "usage":
+        p.error("argument --batch-size: invalid int value: 'x'")
+    if a.fault == "import":
+        import torchdata_extra_missing  # noqa: F401
+    if a.nproc:
+        loop_ = (lambda *x: loop(*x)) if a.fault == "pickle" else loop
+        start = {"start_method": a.start} if a.start else {}
+        with idist.Parallel(backend="gloo", nproc_per_node=a.nproc, timeout=timeout, **start) as parallel:
+            parallel.run(loop_, *rest)
+        return
+    if a.fault == "late" and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == a.rank:
+        time.sleep(60)
+    if a.fault == "early-death" and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == a.rank:
+        raise FileNotFoundError("config.yaml")
+    idist.initialize("gloo", timeout=timeout)
+    with idist.Parallel() as parallel:
+        parallel.run(loop, *rest)
+    idist.finalize()
+
+
+if __name__ == "__main__":
+    main()

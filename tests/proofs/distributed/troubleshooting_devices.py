@@ -145,7 +145,11 @@ def horovod_missing(entry):
 @symptom("can-not-re-initialize-horovod-if-it-is-already-initialized")
 def horovod_twice(entry):
     source = in_source("horovod.py", entry.entry.heading)
-    entry.not_verified("hvd.init() was called before Ignite made its own model from the backend.", source)
+    entry.not_verified(
+        "hvd.init() ran in a process that idist.spawn was about to make a rank; "
+        'idist.initialize("horovod") takes an initialized Horovod.',
+        f"{source}; tests/horovod",
+    )
     entry.not_verified('your code for hvd.init. Fix leave it to idist.initialize("horovod").', source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 
@@ -171,7 +175,7 @@ def horovod_groups(entry):
         "hvd.ProcessSet, got …, group=… names it.",
         source,
     )
-    entry.not_verified(f"Operations there are {', '.join(operations)}.", source)
+    entry.not_verified(f"Operations there are {', '.join(operations)}; ADASUM needs a Horovod with MPI.", f"{source}; tests/horovod")
     entry.not_verified("group=. Fix gather tensors and reduce by hand.", source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 

@@ -175,7 +175,9 @@ def horovod_groups(entry):
         "hvd.ProcessSet, got …, group=… names it.",
         source,
     )
-    entry.not_verified(f"Operations there are {', '.join(operations)}; ADASUM needs a Horovod with MPI.", f"{source}; tests/horovod")
+    entry.not_verified(
+        f"Operations there are {', '.join(operations)}; ADASUM needs a Horovod with MPI.", f"{source}; tests/horovod"
+    )
     entry.not_verified("group=. Fix gather tensors and reduce by hand.", source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 

@@ -44,7 +44,7 @@ def test_names_rank_and_line(scene, tmp_path):
         assert where["path"] == str(SCENES) and where["path"].endswith(where["file"]), where
         assert abs(where["line"] - line) <= (scene == "computes"), f"line {line} is marked: {verdict['text']}"
         assert len(report["ranks"]) == 3 and f"scenes.py:{where['line']}" in verdict["text"]
-        if scene not in ("polls_a_file",):
+        if scene not in ("polls_a_file", "others_poll"):
             assert verdict["waiting_in"] in ("all_reduce", "barrier", "all_gather", "wait"), verdict
         assert processes_as_found(under(pid)) == before, "the job is not as it was"
     COUNTS["hanging jobs inspected"] += 1

@@ -280,3 +280,165 @@ def test_what_follows_when_ranks_change(changes, guilty, rule, confidence, tmp_p
     assert (verdict["guilty_ranks"], verdict["rule"], verdict["confidence"]) == (guilty, rule, confidence), verdict
     if len(guilty) > 1:
         assert re.match(r"ranks \S+ (have|are|were) ", verdict["text"]), verdict["text"]
+
+
+def standing(report, ranks, **site):
+    """The report in which these ranks are in no collective, but sleep at their line, with more said of it."""
+    for r in report["ranks"]:
+        if r["rank"] in ranks:
+            r.update(waits=None, kernel={"what": "sleep", "text": "sleeps"}, site={**r["site"], "guard": "", **site})
+            r["chain"][0] = f"scenes.py:{r['site']['line']} {r['site']['function']}"
+    return report
+
+
+OTHERS, GUARDED = list(range(1, 8)), "evaluator_under_guard 88"  # rank 0 is at line 88 of torchrun-8, the others at 89
+
+
+@pytest.mark.parametrize("ranks, site, alone, guilty, rule, confidence", [
+    (OTHERS, {"polls": True}, {}, [0], "guard", "high"),  # it went alone; the others look for a file
+    (OTHERS, {"polls": True}, {"guard": ""}, [0], "guard", "medium"),
+    (OTHERS, {"polls": True, "line": 80}, {"guard": ""}, OTHERS, "outside", "low"),  # on their way to its collective
+    (OTHERS, {}, {"guard": ""}, OTHERS, "outside", "low"),  # a plain sleep is no look for something
+    (OTHERS, {}, {"ends": GUARDED}, [0], "guard", "high"),  # all have left the guarded block behind
+    (OTHERS, {"line": 80}, {"ends": GUARDED}, OTHERS, "outside", "low"),
+    ([1], {"polls": True}, "like 1", [1], "outside", "high"),  # most are in the collective
+])
+def test_one_alone_in_a_collective_and_others_elsewhere(ranks, site, alone, guilty, rule, confidence, tmp_path):
+    report = changed(recorded("torchrun-8"), r0="like 1" if alone == "like 1" else "")
+    if isinstance(alone, dict):
+        report["ranks"][0]["site"].update(alone)
+    verdict = verdict_of(tmp_path, standing(report, ranks, **site))
+    assert (verdict["guilty_ranks"], verdict["rule"], verdict["confidence"]) == (guilty, rule, confidence), verdict
+    assert verdict["where"]["line"] == report["ranks"][guilty[0]]["site"]["line"], verdict
+
+
+def test_one_of_two_outside_holds_the_other_up(tmp_path):
+    """Two ranks, one in a collective: looking for a file does not clear the other, where no guard is passed."""
+    report = standing(changed(recorded("torchrun-8")), [1], polls=True)
+    report["ranks"] = [{**r, "world_size": 2} for r in report["ranks"][:2]]
+    verdict = verdict_of(tmp_path, report)
+    assert (verdict["guilty_ranks"], verdict["rule"], verdict["confidence"]) == ([1], "outside", "high"), verdict
+
+
+def test_a_rank_that_joins_its_thread_is_named_at_its_own_line(tmp_path):
+    report = standing(changed(recorded("torchrun-8")), [3], line=70, source="worker.join()")
+    place = {"file": "scenes.py", "path": "scenes.py", "line": 64, "function": "fetch", "source": "get()"}
+    report["ranks"][3]["helper"] = {"pid": 1, "kind": "thread Thread-1", "state": "sleeping", "moved": False,
+                                    "text": "", "site": place, "stack": ["scenes.py:64 fetch"]}
+    verdict = verdict_of(tmp_path, report)
+    assert (verdict["guilty_ranks"], verdict["where"]["line"], verdict["rule"]) == ([3], 70, "thread"), verdict
+    assert "thread Thread-1, which stands still at fetch, scenes.py:64" in verdict["text"], verdict
+    report["ranks"][3]["helper"]["kind"] = "DataLoader worker"
+    assert verdict_of(tmp_path, report)["where"]["line"] == 64
+
+
+@pytest.mark.parametrize("state", ["gone", "ended"])
+def test_a_rank_that_is_nowhere_is_named_with_the_line_of_the_others(state, tmp_path):
+    report = changed(recorded("torchrun-8"), r5=state)
+    verdict = verdict_of(tmp_path, report)
+    assert (verdict["guilty_ranks"], verdict["where"]["line"]) == ([5], report["ranks"][0]["site"]["line"]), verdict
+    assert "the line named is that at which the others wait" in verdict["text"], verdict
+
+
+def test_a_rank_that_ended_while_others_look_for_a_file(tmp_path):
+    report = standing(changed(recorded("torchrun-8"), r2="ended"), [0, 1, *range(3, 8)], polls=True)
+    verdict = verdict_of(tmp_path, report)
+    assert (verdict["guilty_ranks"], verdict["rule"]) == ([2], "ended"), verdict
+
+
+@pytest.mark.parametrize("odd", [{"address": "127.0.0.1:2"}, {"world_size": 9}])
+def test_a_rank_at_another_address(odd, tmp_path):
+    report = changed(recorded("torchrun-8"))
+    for r in report["ranks"]:
+        r.update(address="127.0.0.1:1", waits={"call": "init_process_group", "via": "rendezvous", "peer": None})
+    assert verdict_of(tmp_path, report)["guilty_ranks"] == []
+    report["ranks"][6].update(odd)
+    verdict = verdict_of(tmp_path, report)
+    assert (verdict["guilty_ranks"], verdict["rule"], verdict["confidence"]) == ([6], "address", "high"), verdict
+
+
+def table_of(monkeypatch, tmp_path, rows):
+    """A process table as /proc would give it, of rows (pid, parent, command, environment, whether it has PyTorch)."""
+    for pid, parent, command, env, torch in rows:
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        name = Path(command.split()[0]).name
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} {' '.join(['0'] * 50)}")
+        (folder / "cmdline").write_text(command.replace(" ", "\0") + "\0")
+        (folder / "environ").write_text("".join(f"{k}={v}\0" for k, v in env.items()))
+        (folder / "maps").write_text("libtorch_cpu.so" if torch else "")
+    (tmp_path / "self").mkdir()
+    monkeypatch.setattr(inspect_job, "PROC", str(tmp_path))
+    return inspect_job.processes()
+
+
+def task(rank, of=3, **more):
+    return {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_LOCALID": rank,
+            "SLURM_STEP_NUM_TASKS": of, **more}
+
+
+def env(rank, of=3, port=1, **more):
+    return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": of, "MASTER_ADDR": "h", "MASTER_PORT": port, **more}
+
+
+JOBS = {  # rows of processes, and the ranks of each job: [{pid: rank}]
+    "srun, and a tool that rank 1 has started": (
+        [(10, 1, "slurmstepd", {}, False), *((11 + r, 10, "python speech.py", task(r), True) for r in range(3)),
+         (20, 12, "python -S tool.py", {**task(1), **env(1)}, False)],
+        [{11: 0, 12: 1, 13: 2}]),
+    "the tool started by way of a shell": (
+        [(10, 1, "slurmstepd", {}, False), *((11 + r, 10, "python speech.py", task(r), True) for r in range(3)),
+         (20, 12, "sh -c tool", {**task(1), **env(1)}, False),
+         (21, 20, "python -S tool.py", {**task(1), **env(1)}, False)],
+        [{11: 0, 12: 1, 13: 2}]),
+    "tasks of srun that only start the ranks": (
+        [(10, 1, "slurmstepd", {}, False), *((11 + r, 10, "python start.py", task(r, 2), False) for r in range(2)),
+         *((21 + r, 11 + r, "python train.py", {**task(r, 2), **env(r, 2)}, True) for r in range(2))],
+        [{21: 0, 22: 1}]),
+    "torchrun, and a tool that rank 1 has started": (
+        [(10, 1, "python -m torch.distributed.run t.py", {}, True),
+         *((11 + r, 10, "python t.py", env(r, TORCHELASTIC_RUN_ID="x"), True) for r in range(3)),
+         (20, 12, "python tool.py", env(1, TORCHELASTIC_RUN_ID="x"), False)],
+        [{11: 0, 12: 1, 13: 2}]),
+    "torchrun as the task of srun": (
+        [(10, 1, "slurmstepd", {}, False), (11, 10, "python -m torch.distributed.run t.py", task(0, 1), True),
+         *((12 + r, 11, "python t.py", {**task(0, 1), **env(r, TORCHELASTIC_RUN_ID="x")}, True) for r in range(3))],
+        [{12: 0, 13: 1, 14: 2}]),
+    "a shell that gave one rank another port": (
+        [(10, 1, "bash run.sh", {}, False), (11, 10, "python t.py", env(0), True),
+         (12, 10, "python t.py", env(1), True), (13, 10, "python t.py", env(2, port=2), True)],
+        [{11: 0, 12: 1, 13: 2}]),
+    "a shell that started two jobs": (
+        [(10, 1, "bash run.sh", {}, False),
+         *((11 + r + 2 * j, 10, "python t.py", env(r, 2, port=j), True) for j in range(2) for r in range(2))],
+        [{11: 0, 12: 1}, {13: 0, 14: 1}]),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_has_its_ranks_and_no_other_process(name, monkeypatch, tmp_path):
+    rows, expected = JOBS[name]
+    jobs = inspect_job.find_jobs(table_of(monkeypatch, tmp_path, rows))
+    assert [{pid: who.rank for pid, who in sorted(j.ranks.items())} for j in jobs] == expected
+
+
+GUARDS = {  # a guard, and whether the line under it is for few ranks
+    "r = idist.get_rank()\nif r == 0:": True,
+    "r, w = idist.get_rank(), idist.get_world_size()\nif not r:": True,
+    "first = int(os.environ['RANK']) == 0\nif first:": True,
+    "if int(os.environ.get('RANK', 0)) == 0:": True,
+    "if os.environ.get('RANK'):": False,
+    "me = idist.get_rank()\nif me != 0:": False,
+    "r = idist.get_rank() % 2\nif r == 0:": False,
+    "r = idist.get_rank()\nr = batches()\nif r == 0:": False,
+    "for r in rows:\n    print(r)\nr = 0\nif r == 0:": False,
+    "n = idist.get_world_size()\nif n == 1:": False,
+}
+
+
+@pytest.mark.parametrize("source", GUARDS)
+def test_a_guard_on_a_variable_that_holds_the_rank(source, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(f"{source}\n    evaluate()\n")
+    frame = inspect_job.Frame(str(path), source.count("\n") + 2, "<module>")
+    assert bool(inspect_job.guard_of(1, frame)) == GUARDS[source], inspect_job.guard_of(1, frame)

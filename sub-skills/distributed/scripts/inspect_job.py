@@ -273,7 +273,7 @@ def below(pid, children):
 def above(pid, table):
     """The parents of a process, the nearest first."""
     found = []
-    while pid in table and table[pid].parent not in (0, *found):
+    while pid in table and table[pid].parent in table and table[pid].parent not in found:
         pid = table[pid].parent
         found.append(pid)
     return found
@@ -841,6 +841,7 @@ def source_of(pid, path):
         if text:
             try:
                 tree = ast.parse(text)
+                name_ranks(tree)
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 pass
         SOURCES[path] = (text.splitlines() if text else [], tree)
@@ -853,9 +854,49 @@ POLL = re.compile(r"wait|poll|barrier|sync|until|exists|is_?file|is_?dir|glob|li
 LEAVE = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 
 
+def name_ranks(tree):
+    """Give variables that hold only the rank, or whether this is the first one, a name that says so."""
+    values = {}
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            pairs = [(target, getattr(node, "value", None))]
+            if isinstance(target, ast.Tuple) and isinstance(node, ast.Assign):
+                same = isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(target.elts)
+                pairs = list(zip(target.elts, node.value.elts if same else [None] * len(target.elts)))
+            for name in (n for n, _ in pairs if isinstance(n, ast.Name)):
+                values.setdefault(name.id, []).extend(v for n, v in pairs if n is name)
+        if isinstance(node, ast.arg):
+            values.setdefault(node.arg, []).append(None)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            for name in (n for n in ast.walk(node.target) if isinstance(n, ast.Name)):
+                values.setdefault(name.id, []).append(None)
+    meant = {n: m.pop() for n, v in values.items() if len(m := set(map(rank_value, v))) == 1 and None not in m}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in meant and not RANKISH.search(node.id):
+            node.id = meant[node.id]
+
+
+def rank_value(node):
+    """"rank" for an expression that is the rank, "is_main" for one that compares it; None for any other."""
+    if isinstance(node, ast.Compare) and rank_value(node.left) == "rank" and singled_out(node) == "body":
+        return "is_main"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+        node = node.args[0]
+    words = [*words_of(node), *(n.value for n in ast.walk(node) if isinstance(n, ast.Constant))] if node else []
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "get_rank", "get_local_rank"):
+        return "rank"
+    if {"environ", "getenv"} & {w for w in words if isinstance(w, str)} and any(
+            w in ("RANK", "LOCAL_RANK", "SLURM_PROCID") for w in words) and isinstance(node, (ast.Call, ast.Subscript)):
+        return "rank"
+    return "rank" if isinstance(node, ast.Name) and RANKISH.search(node.id) and node.id.endswith("rank") else None
+
+
 def about_rank(node):
     """Whether an expression asks which rank this is."""
-    return any(map(RANKISH.search, words_of(node)))
+    return any(map(RANKISH.search, words_of(node))) or any(
+        rank_value(n) for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Subscript)))
 
 
 def singled_out(test):
@@ -872,6 +913,8 @@ def singled_out(test):
         op = test.ops[0]
         return "body" if isinstance(op, (ast.Eq, ast.In, ast.Is, ast.Lt, ast.LtE)) else "orelse"
     named = test.func if isinstance(test, ast.Call) else test
+    if {"environ", "getenv"} & set(words_of(named)):  # whether it is set is no question of which rank
+        return None
     name = getattr(named, "attr", getattr(named, "id", ""))
     return "orelse" if name.endswith("rank") else "body"  # `if rank:` is for all but rank 0
 
@@ -1826,8 +1869,12 @@ def not_here(absent, waiting):
     if len(missing) > max(1, len(waiting)):
         return nothing("missing", f"{wait_texts(waiting)}; {does(missing, 'is not on this host')}: look there, "
                        "and --merge the reports", waiting)
-    return found("missing", missing, waiting, "medium", "is not among the processes that were looked at (not started, "
-                 "ended, or on another host)")
+    verdict = found("missing", missing, waiting, "medium", "is not among the processes that were looked at (not "
+                    "started, ended, or on another host)")
+    seen = [r["rank"] for r in waiting]
+    if twice := sorted({r for r in seen if seen.count(r) > 1}):
+        verdict["text"] += f"; {', '.join(f'rank {r} is there {seen.count(r)} times' for r in twice)}"
+    return verdict
 
 
 def by_calls(waiting, absent):

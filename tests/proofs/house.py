@@ -22,6 +22,7 @@ from test_install import command as wheel
 from test_release import release_build
 
 SMOKE = DISTRIBUTED / "scripts" / "distributed_smoke.py"
+LOG_LINE = "<!-- log: … -->"
 LINKING = {"a", "and", "at", "each", "every", "for", "in", "is", "of", "one", "or", "that", "the", "to", "under",
            "what", "which", "your"}
 
@@ -181,8 +182,9 @@ def test_it(entry):
     printed = forked_smoke(flag(SMOKE, "--env")).out
     assert ignite.__version__ in printed
     entry.says(
-        f"installs the test tools into {venv}, pinned by {pinned}, and runs everything; tests for launchers that the "
-        "machine lacks (SLURM, mpirun, network namespaces) are skipped and say so.",
+        f"installs the test tools into {venv}, pinned by {pinned}, and runs all that keeps the pages true. {worlds()} "
+        "starts real launchers and injects faults; what the machine lacks (SLURM, mpirun, network namespaces) is "
+        "skipped and says so.",
         f"{SMOKE.name} --env prints them",
     )
 
@@ -221,12 +223,19 @@ def add_something(entry):
     proofs = inside("tests/proofs/distributed")
     assert list(BUNDLE.glob(f"{proofs}/troubleshooting_*.py")) and "@check" in SMOKE.read_text()
     room = inside(DISTRIBUTED)
+    assert "class Rule" in (DISTRIBUTED / "scripts/check_script.py").read_text()
+    assert LOG_LINE.split()[1] in (DISTRIBUTED / "references/troubleshooting.md").read_text()
     matrix = next(line for line in Path(releases.__file__).read_text().splitlines() if "matrix.txt" in line)
     assert "tests" in matrix, matrix
     entry.says(
         f"a gotcha a bold-led item in {inside(room + '/SKILL.md')}, its proof in {inside(proofs + '/gotchas.py')}",
         f"a symptom an entry in {inside(room + '/references/troubleshooting.md')}, its reproducer beside the others in "
         f"{proofs}/",
+        f"a cause that the log reader knows a {LOG_LINE} line in its entry of troubleshooting, then python "
+        f"{inside('tests/support/embed_rules.py')}",
+        f"a rule of the script checker a Rule in {inside(room + '/scripts/check_script.py')}, then python "
+        f"{inside('tests/render_rules.py')}",
+        f"a hanging scene a function in {inside('tests/jobs/scenes.py')}",
         f"a check of the smoke one function with @check in {inside(SMOKE)}",
         f"an Ignite release a line in {inside('tests/matrix.txt')}",
     )
@@ -237,9 +246,17 @@ def about_tests(entry):
     entry.says(f"Ranks are forks of the test process, because importing torch costs seconds "
                f"({inside(world.__file__)});")
     entry.says(f"real launchers are started only where they are the point ({inside(launchers.__file__)}).")
+    entry.says(f"{worlds()} runs tests/worlds (real launchers) and tests/faults; make test is without them.")
     assert "test_version_matrix" in recipe("matrix") and "bench_smoke" in recipe("bench")
     entry.says("make matrix runs what depends on the release over all of them, "
                "make bench prints what the smoke costs, as ratios.")
+
+
+def worlds() -> str:
+    """The target that runs what `make test` leaves out."""
+    for folder in ("tests/worlds", "tests/faults"):
+        assert f" {inside(folder)}" in recipe("worlds") and f"--ignore {folder}" in recipe("test"), folder
+    return "make worlds"
 
 
 def starts_processes(program: Path) -> bool:

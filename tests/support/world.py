@@ -134,6 +134,7 @@ def _be_rank(rank, size, function, init, timeout, env, unset, folder, port_read,
         os.dup2(sink, 2)
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        faulthandler.disable()  # pytest's, which would write an expected abort to the terminal
         stack = open(f"{folder}/{rank}.stack", "w")
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         torch.set_num_threads(1)

@@ -410,8 +410,8 @@ def work(local_rank):
         parallel.run(work)
 """),
     "two-launchers": Rule(
-        "error", "Parallel starts processes, and torchrun starts the file ({name})",
-        "Each of torchrun's workers starts as many ranks again, in worlds of their own or in a fight over one port.",
+        "error", "Parallel is given nproc_per_node, and torchrun starts the file ({name})",
+        "Each of torchrun's workers starts ranks again, in worlds of their own or in a fight over one port.",
         "Leave out `nproc_per_node` and give it to torchrun; or start the file with plain python.",
         '''"""Start: torchrun --nproc_per_node=2 job.py"""
 import ignite.distributed as idist
@@ -1117,7 +1117,7 @@ def last_name(node):
 def keyword(call, name, position=None):
     """The argument's expression, by keyword or position; None when it is not given (or is None itself)."""
     value = next((k.value for k in call.keywords if k.arg == name), None)
-    if value is None and position is not None and len(call.args) > position:
+    if value is None and position is not None and 0 <= position < len(call.args):
         if not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
             value = call.args[position]
     return None if isinstance(value, ast.Constant) and value.value is None else value
@@ -1266,7 +1266,7 @@ class Collector:
                 if isinstance(node.op, (ast.Div, ast.FloorDiv)):
                     scope.bound[node.target.id][-1] = (value, None)
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            item = ast.Starred(value=node.iter, ctx=ast.Load())  # stands for "an item of"
+            item = ast.copy_location(ast.Starred(value=node.iter, ctx=ast.Load()), node.iter)  # "an item of"
             for target in node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]:
                 self.bind(scope, target, item)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
@@ -2328,18 +2328,36 @@ def walk_function(function, report, reach=ALWAYS, guard=""):
 
 
 def walk_block(statements, reach, state):
-    gone = Exits()
+    gone, leaving = Exits(), []
     for statement in statements:
         now = both(reach, negate(gone.any())) if gone.any() != NEVER else reach
+        before = len(state.sites)
         out = walk_statement(statement, now, state)
         if out is not None and out.any() != NEVER:
+            if isinstance(statement, ast.If) and differs(out.any()):
+                leaving.append((now, out.any(), before, len(state.sites)))
             if "L" in out.any() and not state.measured and state.left is None:
                 state.left = next((n for n in ast.walk(statement) if isinstance(
                     n, (ast.Return, ast.Continue, ast.Break))), statement)
             still = negate(gone.any())
             gone = Exits(*(either(a, both(still, b)) for a, b in
                            ((gone.leave, out.leave), (gone.stop, out.stop), (gone.skip, out.skip))))
+    for now, left, start, end in reversed(leaving):  # what leaves early may have done before what comes later
+        meet(state, (start, end), both(now, left), (end, len(state.sites)), both(now, negate(left)), now)
     return gone
+
+
+def meet(state, some, reach_some, others, reach_others, reach):
+    """Calls that both ways through the code make are reached by all, whichever way a rank takes."""
+    waiting = {}
+    for i in range(*others):
+        if state.sites[i][1] == reach_others:
+            waiting.setdefault(state.sites[i][0].name, []).append(i)
+    for i in range(*some):
+        effect, now, _ = state.sites[i]
+        if now == reach_some and effect.via != "loop" and waiting.get(effect.name):
+            for k in (i, waiting[effect.name].pop(0)):
+                state.sites[k] = (state.sites[k][0], reach, state.sites[k][2])
 
 
 def walk_statement(node, reach, state):
@@ -2392,9 +2410,13 @@ def walk_if(node, reach, state):
     if is_main_guard(node.test):
         test = ALWAYS
     state.measured += "L" in test
+    start = len(state.sites)
     yes = walk_block(node.body, both(reach, test), state)
+    middle = len(state.sites)
     no = walk_block(node.orelse, both(reach, negate(test)), state)
     state.measured -= "L" in test
+    if differs(test):
+        meet(state, (start, middle), both(reach, test), (middle, len(state.sites)), both(reach, negate(test)), reach)
     return Exits(*(either(both(test, a), both(negate(test), b)) for a, b in
                    ((yes.leave, no.leave), (yes.stop, no.stop), (yes.skip, no.skip))))
 
@@ -2630,13 +2652,12 @@ def judge(state):
             if effect.kind in ("attach", "stopper") or not near_distributed(module):
                 continue
             rule = "decision-on-local-value"
-        elif effect.kind in ("collective",):
-            count = [s for s in state.sites if s[0].name == effect.name and differs(s[1])]
-            if all(reaches[effect.name]) and len(count) > 1:
-                continue  # each rank comes to one of these calls
-            rule = "collective-under-rank-guard"
+        elif effect.via != "loop" and all(reaches[effect.name]) and len(
+                [s for s in state.sites if s[0].name == effect.name and differs(s[1])]) > 1:
+            continue  # each rank comes to one of these calls
         else:
-            rule = {"metric": "metric-under-rank-guard", "attach": "handler-under-rank-guard",
+            rule = {"collective": "collective-under-rank-guard", "metric": "metric-under-rank-guard",
+                    "attach": "handler-under-rank-guard",
                     "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
                     "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
         report.add(rule, node, module, name=effect.name, via=effect.via, where=effect.line)
@@ -2673,6 +2694,12 @@ def rule_calls(module, report):
             if not name.startswith(IDIST):
                 if isinstance(call.func, ast.Attribute) and call.func.attr in ("run",):
                     check_run(call, scope, report)
+                elif name == TORCH_DIST + "init_process_group":
+                    check_timeout(call, scope, report)
+                elif last_name(call) == "partial" and call.args:
+                    check_partial(call, scope, report)
+                if uses_wrapper(module):
+                    check_wrapping_helper(call, scope, report)
                 continue
             last = name[len(IDIST):]
             check_keywords(call, last, module, report)
@@ -2708,6 +2735,23 @@ def rule_calls(module, report):
                     report.add("result-of-run", node.value, module)
                 elif resolve(node.value.func, scope) == IDIST + "spawn":
                     report.add("result-of-run", node.value, module)
+
+
+def check_partial(call, scope, report):
+    """A partial of a function of ignite.distributed: what it is given already."""
+    name = resolve(call.args[0], scope)
+    if not name.startswith(IDIST):
+        return
+    last = name[len(IDIST):]
+    inner = ast.copy_location(ast.Call(func=call.args[0], args=call.args[1:], keywords=call.keywords), call)
+    scope.module.project.found.setdefault("kept", []).append(inner)
+    check_keywords(inner, last, scope.module, report)
+    if last == "initialize":
+        check_timeout(inner, scope, report)
+    elif last == "all_reduce":
+        check_reduction(inner, scope, report)
+    elif last == "auto_dataloader":
+        check_loader(inner, scope, report)
 
 
 def check_keywords(call, last, module, report):
@@ -2911,17 +2955,61 @@ def check_group(call, last, scope, report):
         ranks = keyword(call, "ranks", 0)
         if ranks is None or depends_on_loop(ranks, call, scope) or in_constructor(scope):
             return
-        if not repeats(call, scope):
+        if not repeats(call, scope) or made_once(call, scope):
             return
         report.add("group-in-loop", call, scope.module, name="new_group")
         return
-    group = keyword(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2))
-    if isinstance(group, ast.Name) and group.id not in scope.parameters:
-        values = values_of(group, scope)
-        group = values[0][0] if len(values) == 1 else group
-    is_list = isinstance(group, (ast.List, ast.ListComp)) or isinstance(group, ast.Call) and last_name(group) == "list"
-    if is_list and repeats(call, scope):
+    group = argument(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2), scope)
+    if group is not None and is_rank_list(group, scope) and repeats(call, scope):
         report.add("group-in-loop", call, scope.module, name=last)
+
+
+def is_rank_list(node, scope, depth=0):
+    """Whether an expression is surely a list, and no group made of it."""
+    if node is None or depth > 6:
+        return False
+    if isinstance(node, (ast.List, ast.ListComp)):
+        return True
+    if isinstance(node, ast.IfExp):
+        return is_rank_list(node.body, scope, depth + 1) and is_rank_list(node.orelse, scope, depth + 1)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        return is_rank_list(node.left, scope, depth + 1) or is_rank_list(node.right, scope, depth + 1)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in ("list", "sorted") and not resolve(node.func, scope):
+            return definition(node.func, scope) is None
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "tolist":
+            return True
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else []
+        return bool(made) and all(is_rank_list(v, s, depth + 1) for v, _, s in made)
+    if isinstance(node, ast.Subscript):
+        if isinstance(node.slice, ast.Slice):
+            return is_rank_list(node.value, scope, depth + 1)
+        key = constant(node.slice)
+        for value, index, s in values_of(node.value, scope):
+            if isinstance(value, ast.Dict) and index is None:
+                items = [v for k, v in zip(value.keys, value.values) if key is None or constant(k) == key]
+            elif isinstance(value, (ast.List, ast.Tuple)) and index is None:
+                items = value.elts if key is None else value.elts[key:key + 1] if isinstance(key, int) else []
+            else:
+                return False
+            if not items or not all(is_rank_list(v, s, depth + 1) for v in items):
+                return False
+        return bool(values_of(node.value, scope)) and node.value is not values_of(node.value, scope)[0][0]
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        values = [v for v in values_of(node, scope) if v[0] is not node]
+        if isinstance(node, ast.Name) and any(v is None for v, _, _ in values):
+            given = handed(node.id, scope)
+            return bool(given) and all(is_rank_list(v, s, depth + 1) for v, _, s in given)
+        return bool(values) and all(is_rank_list(part(v, i), s, depth + 1) for v, i, s in values)
+    return False
+
+
+def part(value, index):
+    """One item of an assigned tuple; what a function returns as a tuple is not looked into."""
+    if index is None:
+        return value
+    return value.elts[index] if isinstance(value, (ast.Tuple, ast.List)) and index < len(value.elts) else None
 
 
 def in_constructor(scope):
@@ -2944,36 +3032,90 @@ def depends_on_loop_name(name, scope):
         isinstance(t, ast.Name) and t.id == name for t in ast.walk(n.target)) for n in own_nodes(scope.node))
 
 
-def repeats(call, scope):
-    """Whether the call stands in a loop, in a handler or in a step of an engine."""
+def made_once(call, scope):
+    """Whether a function keeps what it makes: `if self.group is None`, `if key not in groups`, a cache."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, ast.If) and n.lineno <= call.lineno <= n.end_lineno and any(
+                isinstance(x, ast.Compare) and isinstance(x.ops[0], (ast.Is, ast.NotIn)) or isinstance(
+                    x, ast.UnaryOp) and isinstance(x.op, ast.Not) or isinstance(x, ast.Call) and last_name(
+                    x) == "hasattr" for x in ast.walk(n.test)):
+            return True
+    return False
+
+
+def repeats(call, scope, depth=0):
+    """Whether the call stands in a loop, in a handler or in a step of an engine, or in what one of those calls."""
     for n in own_nodes(scope.node):
         if isinstance(n, (ast.For, ast.While, ast.AsyncFor)) and n.lineno <= call.lineno <= n.end_lineno:
             body = [*n.body]
             if any(b.lineno <= call.lineno <= b.end_lineno for b in body):
                 return True
-    return runs_again(scope)
+        elif isinstance(n, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and any(
+                x is call for x in ast.walk(n)) and not any(x is call for x in ast.walk(n.generators[0].iter)):
+            return True
+    if runs_again(scope):
+        return True
+    if depth > 2 or not scope.is_function or scope.name == "__init__" or any(
+            "cache" in last_name(d) for d in getattr(scope.node, "decorator_list", ())):
+        return False
+    return any(s is not scope and not made_once(c, s) and repeats(c, s, depth + 1) for c, s in calls_of(scope))
+
+
+AGAIN = re.compile(r"ITERATION|EPOCH|BATCH|EVAL")
 
 
 def runs_again(function):
     """Whether a function is the step of an engine or a handler of an event that comes more than once."""
     if not function.is_function:
         return False
-    if isinstance(function.node, ast.Lambda):
-        return False
-    for d in function.node.decorator_list:
+    if not hasattr(function, "_again"):
+        function._again = asked_again(function)
+    return function._again
+
+
+def asked_again(function):
+    for d in getattr(function.node, "decorator_list", ()):
         if isinstance(d, ast.Call) and last_name(d) == "on":
-            event = " ".join(n.attr for a in d.args for n in ast.walk(a) if isinstance(n, ast.Attribute))
-            return bool(re.search(r"ITERATION|EPOCH|BATCH|EVAL", event))
-    for scope in all_scopes(function.parent):
-        for call in scope.calls:
-            name = resolve(call.func, scope)
-            if named(name, "Engine", "DeterministicEngine") and call.args and last_name(call.args[0]) == function.name:
-                return True
-            if last_name(call) == "add_event_handler" and len(call.args) > 1 and last_name(
-                    call.args[1]) == function.name:
-                event = " ".join(n.attr for n in ast.walk(call.args[0]) if isinstance(n, ast.Attribute))
-                return bool(re.search(r"ITERATION|EPOCH|BATCH|EVAL", event))
+            return again(d.args)
+    for scope, calls in registering(function.module):
+        for call in calls:
+            if named(resolve(call.func, scope), "Engine", "DeterministicEngine"):
+                step = keyword(call, "process_function", 0)
+                if step is not None and is_it(step, function, scope):
+                    return True
+            elif last_name(call) == "add_event_handler" and len(call.args) > 1:
+                if is_it(call.args[1], function, scope):
+                    return again(call.args[:1])
+            elif isinstance(call.func, ast.Call) and last_name(call.func) == "on" and call.args:
+                if is_it(call.args[0], function, scope):
+                    return again(call.func.args)
     return False
+
+
+def registering(module):
+    """[(scope, calls that hand a function to an engine), …]"""
+    if not hasattr(module, "_registering"):
+        module._registering = []
+        for scope in module.scopes:
+            calls = [c for c in scope.calls if isinstance(c.func, ast.Call) and last_name(c.func) == "on" or last_name(
+                c) == "add_event_handler" or named(resolve(c.func, scope), "Engine", "DeterministicEngine")]
+            if calls:
+                module._registering.append((scope, calls))
+    return module._registering
+
+
+def is_it(node, function, scope):
+    """Whether an expression, or the partial that it is, names this function."""
+    if isinstance(node, (ast.Call, ast.Lambda)) or last_name(node) != function.name:
+        return definition(node, scope) is function
+    return definition(node, scope) in (function, None)
+
+
+def again(events):
+    nodes = [n for a in events for n in ast.walk(a)]
+    if any(isinstance(n, ast.keyword) and n.arg == "once" for n in nodes):
+        return False
+    return bool(AGAIN.search(" ".join(n.attr for n in nodes if isinstance(n, ast.Attribute))))
 
 
 # launching
@@ -3078,11 +3220,8 @@ def check_launch(call, last, scope, report):
         literal_ones = [k for k in dropped if k == "timeout" or isinstance(keyword(call, k), ast.Constant)]
         if literal_ones:
             report.add("parallel-argument-ignored", call, module, given=f"`{literal_ones[0]}`")
-    timeout = keyword(call, "timeout")
-    if timeout is not None and not (last == "Parallel" and starts == "no"):
-        value = literal(timeout, scope)
-        if isinstance(value, (int, float, str)) and not isinstance(timeout, ast.JoinedStr):
-            report.add("timeout-not-timedelta", timeout, module, given=repr(value))
+    if not (last == "Parallel" and starts == "no"):
+        check_timeout(call, scope, report)
     method_given = keyword(call, "init_method", 6 if last == "Parallel" else None)
     if method_given is not None:
         value = literal(method_given, scope)
@@ -3096,6 +3235,118 @@ def check_launch(call, last, scope, report):
                 isinstance(a, ast.Starred) for a in call.args):
             report.add("spawn-without-args", call, module)
         check_spawned(call, keyword(call, "fn", 1), arguments_of_spawn(call), call, scope, report)
+
+
+def check_timeout(call, scope, report):
+    timeout = argument(call, "timeout", None, scope)
+    kind = plain_kind(timeout, scope) if timeout is not None else ""
+    if kind:
+        value = literal(timeout, scope)
+        report.add("timeout-not-timedelta", timeout if keyword(call, "timeout") is timeout else call, scope.module,
+                   given=repr(value) if isinstance(value, (int, float, str)) else f"`{shortened(timeout)}`, {kind},")
+
+
+def shortened(node):
+    text = ast.unparse(node)
+    return text if len(text) < 50 else text[:47] + "..."
+
+
+NUMBERS = {"int", "float", "round", "abs"}
+
+
+def plain_kind(node, scope, depth=0):
+    """"a number" or "a text" for what is surely one (and so no timedelta), else ""."""
+    if node is None or depth > 6:
+        return ""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            return ""
+        return "a number" if isinstance(node.value, (int, float)) else "a text" if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "a text"
+    if isinstance(node, ast.UnaryOp):
+        return plain_kind(node.operand, scope, depth + 1)
+    if isinstance(node, ast.BinOp):
+        kinds = {plain_kind(node.left, scope, depth + 1), plain_kind(node.right, scope, depth + 1)}
+        return "a number" if kinds == {"a number"} else ""
+    if isinstance(node, (ast.IfExp, ast.BoolOp)):
+        parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
+        kinds = [plain_kind(p, scope, depth + 1) for p in parts]
+        return kinds[0] if all(kinds) else ""
+    if isinstance(node, ast.Call):
+        last = last_name(node)
+        if isinstance(node.func, ast.Name) and last in NUMBERS | {"str"} and definition(node.func, scope) is None:
+            return "a text" if last == "str" else "a number"
+        if last == "total_seconds":
+            return "a number"
+        if last in ("getenv", "get") and (last == "getenv" or last_name(node.func.value) == "environ"):
+            return "a text" if len(node.args) < 2 or plain_kind(node.args[1], scope, depth + 1) == "a text" else ""
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else []
+        kinds = [plain_kind(v, s, depth + 1) for v, _, s in made]
+        return kinds[0] if kinds and all(kinds) else ""
+    if isinstance(node, ast.Subscript):
+        if last_name(node.value) == "environ":
+            return "a text"
+        return stored_kind(node.value, constant(node.slice), scope, depth)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        values = [v for v in values_of(node, scope) if v[0] is not node]
+        if isinstance(node, ast.Name) and any(v is None for v, _, _ in values):
+            return parameter_kind(node.id, scope, depth)
+        kinds = [plain_kind(v, s, depth + 1) if i is None else "" for v, i, s in values]
+        if kinds:
+            return kinds[0] if all(kinds) else ""
+        return stored_kind(node.value, node.attr, scope, depth) if isinstance(node, ast.Attribute) else ""
+    return ""
+
+
+def parameter_kind(name, scope, depth):
+    """What a parameter is: by its callers in the file, or else by its default."""
+    while scope is not None and name not in scope.bound:
+        scope = scope.parent
+    if scope is None or len(scope.bound[name]) > 1:
+        return ""
+    given = handed(name, scope)
+    kinds = [plain_kind(v, s, depth + 1) for v, _, s in given]
+    if kinds:
+        return kinds[0] if all(kinds) else ""
+    default = parameter_default(name, scope)
+    return plain_kind(ast.Constant(value=default), scope, depth + 1) if default is not None else ""
+
+
+def stored_kind(owner, key, scope, depth):
+    """What an option of the command line, an item of a dict or a field of a class is."""
+    if not isinstance(key, str):
+        return ""
+    for value, index, s in values_of(owner, scope):
+        if index is not None or value is None:
+            continue
+        if isinstance(value, ast.Dict):
+            kinds = [plain_kind(v, s, depth + 1) for k, v in zip(value.keys, value.values) if constant(k) == key]
+        elif isinstance(value, ast.Call) and last_name(value) in ("dict", "SimpleNamespace", "Namespace"):
+            given = keyword(value, key)
+            kinds = [plain_kind(given, s, depth + 1)] if given is not None else []
+        else:
+            found = instance_of(value, s)
+            if found is None or key not in found.bound:
+                continue
+            kinds = [plain_kind(v, found, depth + 1) for v, _ in found.bound[key]]
+        if kinds:
+            return kinds[0] if all(kinds) else ""
+    if any(v is not None for v, _, _ in scope.module.assigned.get(key, ())):
+        return ""
+    for s in scope.module.scopes:
+        for call in s.calls:
+            if last_name(call) == "add_argument" and any(isinstance(constant(a), str) and constant(a).lstrip(
+                    "-").replace("-", "_") == key for a in call.args):
+                kind = keyword(call, "type")
+                if kind is not None:
+                    return "a number" if isinstance(kind, ast.Name) and kind.id in ("int", "float") else (
+                        "a text" if isinstance(kind, ast.Name) and kind.id == "str" else "")
+                default = keyword(call, "default")
+                return plain_kind(default, s, depth + 1) if default is not None and isinstance(
+                    constant(default), str) else ""
+    return ""
 
 
 def arguments_of_spawn(call):
@@ -3413,7 +3664,7 @@ def check_loader(call, scope, report):
     size = keyword(call, "batch_size")
     if size is not None and divided(size, scope):
         report.add("batch-size-divided-twice", size, module)
-    sampler = keyword(call, "batch_sampler")
+    sampler = argument(call, "batch_sampler", None, scope)
     if sampler is not None and not shares_by_rank(sampler, scope):
         report.add("unsharded-data", call, module, name="batch_sampler")
     check_iterable(call, scope, report, "auto_dataloader")
@@ -3460,19 +3711,35 @@ def shares_by_rank(node, scope, depth=0):
     """Whether a sampler or data set may look at the rank; True where it cannot be seen."""
     if depth > 4 or node is None:
         return True
+    if isinstance(node, (ast.IfExp, ast.BoolOp)):
+        parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
+        return any(shares_by_rank(v, scope, depth + 1) for v in parts if constant(v) is not None or not isinstance(
+            v, ast.Constant))
+    if isinstance(node, (ast.List, ast.ListComp)):  # the batches written out
+        return mentions_ranks(node) or looks_at_rank(node, scope)
     if isinstance(node, ast.Call):
         if mentions_ranks(node):
             return True
         name = resolve(node.func, scope)
+        if not name and isinstance(node.func, ast.Name) and node.func.id in ("list", "tuple") and len(node.args) == 1:
+            return shares_by_rank(node.args[0], scope, depth + 1)
         if name.startswith("torch.utils.data"):
-            return any(shares_by_rank(a, scope, depth + 1) for a in node.args[:1]) if name.endswith(
-                "BatchSampler") else name.rpartition(".")[2] not in ("RandomSampler", "SequentialSampler",
-                                                                     "WeightedRandomSampler", "SubsetRandomSampler")
+            if name.endswith(".BatchSampler"):
+                return shares_by_rank(keyword(node, "sampler", 0), scope, depth + 1)
+            return name.rpartition(".")[2] not in (
+                "RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler") or any(
+                looks_at_rank(a, scope) for a in [*node.args, *[k.value for k in node.keywords]])
         found = instance_of(node, scope)
         if found is None:
-            return True
-        return mentions_ranks(found.node) or any(shares_by_rank(a, scope, depth + 1) for a in node.args
-                                                 if isinstance(a, (ast.Name, ast.Call)) and known_sampler(a, scope))
+            function = definition(node.func, scope)
+            if function is None or not function.is_function or mentions_ranks(function.node):
+                return True
+            made = returned(function)
+            return not made or any(shares_by_rank(v, s, depth + 1) for v, _, s in made)
+        given = [*node.args, *[k.value for k in node.keywords]]
+        return mentions_ranks(found.node) or any(looks_at_rank(a, scope) or isinstance(
+            a, (ast.Name, ast.Call, ast.Attribute)) and known_sampler(a, scope) and shares_by_rank(a, scope, depth + 1)
+            for a in given)
     values = [(v, i, s) for v, i, s in values_of(node, scope) if v is not node]
     if not values or any(v is None or i is not None for v, i, _ in values):
         return True
@@ -3481,6 +3748,63 @@ def shares_by_rank(node, scope, depth=0):
 
 def known_sampler(node, scope):
     return any(isinstance(v, ast.Call) and ("ampler" in last_name(v)) for v, _, _ in values_of(node, scope))
+
+
+def looks_at_rank(node, scope, depth=0):
+    """Whether a rank is mentioned in an expression, in what its names are bound to, or in what callers hand over."""
+    if mentions_ranks(node) or ranked_somewhere(node, scope):
+        return True
+    if depth > 2:
+        return False
+    for n in ast.walk(node):
+        if isinstance(n, (ast.Name, ast.Attribute)):
+            for v, _, s in [*values_of(n, scope), *(handed(n.id, scope) if isinstance(n, ast.Name) else ())]:
+                if v is not None and v is not n and looks_at_rank(v, s, depth + 1):
+                    return True
+        elif isinstance(n, ast.Call):
+            function = definition(n.func, scope)
+            if function is not None and mentions_ranks(function.node):
+                return True
+    return False
+
+
+def handed(name, scope):
+    """[(expression, None, scope), …]: what the calls in the file hand over for a parameter of this function."""
+    while scope is not None and name not in scope.bound:
+        scope = scope.parent
+    if scope is None or not scope.is_function or name not in [*scope.parameters, *(
+            a.arg for a in scope.node.args.kwonlyargs)]:
+        return []
+    found, offset = [], 0
+    if scope.owner is not None and scope.parameters[:1] in (["self"], ["cls"]):
+        offset = 1
+    position = scope.parameters.index(name) - offset if name in scope.parameters else None
+    for call, s in calls_of(scope):
+        value = keyword(call, name, position)
+        if value is not None:
+            found.append((value, None, s))
+    return found
+
+
+def calls_of(function):
+    """[(call, scope), …]: the calls of a function of the file, or of the class whose constructor it is."""
+    module = function.module
+    if not hasattr(module, "_calls"):
+        module._calls = {}
+        for s in module.scopes:
+            for call in s.calls:
+                target = definition(call.func, s)
+                if target is not None and isinstance(target.node, ast.ClassDef):
+                    target = method(target, "__init__")
+                if target is not None:
+                    module._calls.setdefault(id(target.node), []).append((call, s))
+    return module._calls.get(id(function.node), [])
+
+
+def argument(call, name, position, scope):
+    """The argument of a call, also where it comes out of a dict with **."""
+    value = keyword(call, name, position)
+    return value if value is not None else unpacked(call, name, scope)
 
 
 def check_iterable(call, scope, report, name):
@@ -3624,7 +3948,7 @@ def runs_on_ranks(scope):
         return True
     return any(resolve(c.func, scope) in STARTERS and resolve(c.func, scope) not in (
         IDIST + "Parallel", IDIST + "spawn") for c in scope.calls) and not scope.name == "main" or any(
-        f.on_ranks and any(definition(c.func, f) is scope for c in f.calls) for f in module.scopes)
+        f.on_ranks for _, f in calls_of(scope))
 
 
 def rule_loggers(module, report):
@@ -3632,9 +3956,31 @@ def rule_loggers(module, report):
     if not is_distributed(module) or not uses_ignite(module) or is_test(module):
         return
     for scope in module.scopes:
-        if scope.is_function and one_rank(scope) is None and runs_on_ranks(scope):
+        if scope.is_function and one_rank(scope) is None and runs_on_ranks(scope) and not only_guarded(scope):
             walk_loggers(scope.node.body if isinstance(scope.node.body, list) else [scope.node.body], ALWAYS, scope,
                          report)
+
+
+def only_guarded(function, depth=0):
+    """Whether the file calls a function on some ranks only."""
+    calls = calls_of(function)
+    return bool(calls) and depth < 4 and all(
+        guarded(c, s) or one_rank(s) or s.is_function and only_guarded(s, depth + 1) for c, s in calls)
+
+
+def guarded(call, scope):
+    """Whether a call stands under a condition on the rank, or behind a return under one."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.If, ast.IfExp)) and n.lineno <= call.lineno and differs(condition(n.test, scope)):
+            inside = [b for b in ast.walk(n) if b is call]
+            if inside and not any(x is call for x in ast.walk(n.test)):
+                return True
+            if isinstance(n, ast.If) and n.end_lineno < call.lineno and n.body and isinstance(n.body[-1], ast.Return):
+                return True
+        elif isinstance(n, ast.BoolOp) and any(x is call for v in n.values[1:] for x in ast.walk(v)) and differs(
+                condition(n.values[0], scope)):
+            return True
+    return False
 
 
 def is_test(module):
@@ -3775,21 +4121,98 @@ def rule_wrapped_attributes(module, report):
 
 def check_wrapped_twice(call, scope, report):
     inner = keyword(call, "model", 0) or keyword(call, "module", 0)
-    if inner is None:
+    if inner is not None and is_wrapped(inner, scope, call) and not spared(call, scope):
+        report.add("model-wrapped-twice", call, scope.module)
+
+
+def check_wrapping_helper(call, scope, report):
+    """A call of a function of the project that wraps what it is given, with a model that is wrapped already."""
+    function = definition(call.func, scope)
+    if function is None or not function.is_function or isinstance(function.node, ast.Lambda):
         return
-    if isinstance(inner, ast.Call):
-        if is_wrapper(inner, scope):
+    offset = int(function.parameters[:1] in (["self"], ["cls"]) and function.owner is not None)
+    for name in wraps_parameters(function):
+        given = keyword(call, name, function.parameters.index(name) - offset)
+        if given is not None and is_wrapped(given, scope, call) and not spared(call, scope):
             report.add("model-wrapped-twice", call, scope.module)
-        return
-    made = wrapping(inner, scope)
-    if made is not None and made.value is not call and made.lineno < call.lineno:
-        return report.add("model-wrapped-twice", call, scope.module)
-    if isinstance(inner, ast.Name) and inner.id in scope.bound:  # model = auto_model(model), and again
-        before = [v for v, i in scope.bound[inner.id] if isinstance(v, ast.Call) and v is not call and i is None
-                  and v.lineno < call.lineno]
-        if before and is_wrapper(max(before, key=lambda v: v.lineno), scope) and not under_condition(
-                max(before, key=lambda v: v.lineno), scope) and not under_condition(call, scope):
-            report.add("model-wrapped-twice", call, scope.module)
+
+
+def wraps_parameters(function):
+    """Names of the parameters that a function wraps, whenever it is called, or on several ranks."""
+    if hasattr(function, "_wraps"):
+        return function._wraps
+    function._wraps = found = []
+    for call in function.calls:
+        if is_wrapper(call, function) and not spared(call, function):
+            inner = keyword(call, "model", 0) or keyword(call, "module", 0)
+            if isinstance(inner, ast.Name) and inner.id in function.parameters and not any(
+                    v is not None and v is not call and v.lineno < call.lineno for v, _ in function.bound[inner.id]):
+                found.append(inner.id)
+    return found
+
+
+def spared(call, scope):
+    """Whether a condition around the call, or one that leaves before it, asks how the model is wrapped."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.If, ast.IfExp)) and n.lineno <= call.lineno and any(
+                isinstance(x, ast.Call) and last_name(x) in ("isinstance", "hasattr", "type")
+                for x in ast.walk(n.test)):
+            return True
+    return False
+
+
+KEEPS_MODEL = {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "requires_grad_"}
+
+
+def is_wrapped(node, scope, at, depth=0):
+    """Whether a model is surely wrapped for several processes when the call `at` is reached."""
+    if node is None or depth > 5:
+        return False
+    if isinstance(node, ast.Call):
+        if is_wrapper(node, scope):
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS_MODEL:
+            return is_wrapped(node.func.value, scope, at, depth + 1)
+        if resolve(node.func, scope) == "torch.compile" and node.args:
+            return is_wrapped(node.args[0], scope, at, depth + 1)
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else []
+        return bool(made) and all(is_wrapped(v, s, v, depth + 1) for v, _, s in made)
+    last = last_binding(node, scope, at)
+    if last is not None:
+        return is_wrapped(last, scope, last, depth + 1)
+    made = wrapping(node, scope)
+    return made is not None and made.value is not at and made.lineno < at.lineno
+
+
+def last_binding(node, scope, at):
+    """What a name or an attribute of self was last assigned in this function, wherever `at` is reached; else None."""
+    if isinstance(node, ast.Name):
+        values = [(v, i) for v, i in scope.bound.get(node.id, ())]
+    elif (chain(node) or [""])[0] == "self" and len(chain(node)) == 2 and scope.owner:
+        values = [(v, i) for v, i, s in scope.owner.attributes.get(node.attr, ()) if s is scope]
+    else:
+        return None
+    before = [(v, i) for v, i in values if v is not None and v.lineno <= at.lineno and not any(
+        x is at for x in ast.walk(v))]
+    if not before:
+        return None
+    value, index = max(before, key=lambda p: (p[0].lineno, p[0].col_offset))
+    if index is not None or not arms(value, scope) <= arms(at, scope):
+        return None
+    return value
+
+
+def arms(node, scope):
+    """The branches that a node stands in."""
+    found = set()
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.If, ast.Try, ast.For, ast.While)) and n.lineno <= node.lineno <= n.end_lineno and not (
+                isinstance(n, ast.If) and is_main_guard(n.test)):
+            for part_of in ("body", "orelse", "handlers", "finalbody"):
+                if any(b.lineno <= node.lineno <= b.end_lineno for b in getattr(n, part_of, ())):
+                    found.add((id(n), part_of))
+    return found
 
 
 def rule_optimizer(module, report):
@@ -3851,19 +4274,13 @@ def rule_module_prefix(module, report):
     for scope in module.scopes:
         for call in scope.calls:
             if last_name(call) == "save" and resolve(call.func, scope) == "torch.save" and call.args:
-                for n in ast.walk(call.args[0]):
-                    if isinstance(n, ast.Call) and last_name(n) == "state_dict" and isinstance(n.func, ast.Attribute):
-                        made = wrapping(n.func.value, scope)
-                        inner = isinstance(n.func.value, ast.Attribute) and n.func.value.attr == "module" or isinstance(
-                            n.func.value, ast.Call) and any(constant(a) == "module" for a in n.func.value.args)
-                        saved.append(("wrapped" if made is not None else "bare" if inner else "", call, scope))
+                for model, s in models_saved(call.args[0], scope):
+                    saved.append((model_kind(model, s, call), call, scope))
             if last_name(call) == "load_state_dict" and isinstance(call.func, ast.Attribute) and call.args:
                 receiver = call.func.value
-                made = wrapping(receiver, scope)
                 how = state_origin(call.args[0], scope)
                 if how:
-                    loads.append(("wrapped" if made is not None else
-                                  "bare" if is_bare_model(receiver, scope, call) else "", how, call, scope))
+                    loads.append((model_kind(receiver, scope, call), how, call, scope))
     for into, how, call, _ in loads:
         if into == "wrapped" and how == "stripped":
             report.add("module-prefix", call, module, name="the prefix is cut off, but the model is wrapped")
@@ -3884,16 +4301,62 @@ def by_auto_model(call, scope):
         made.value.func, scope) == IDIST + "auto_model"
 
 
-def is_bare_model(receiver, scope, call):
+def models_saved(node, scope, depth=0):
+    """[(expression of the model, scope), …] of the state dicts in what is saved, also through a name or a helper."""
+    found = []
+    for n in ast.walk(node):
+        if isinstance(n, ast.Call) and last_name(n) == "state_dict" and isinstance(n.func, ast.Attribute):
+            found.append((n.func.value, scope))
+        elif depth < 3 and isinstance(n, ast.Name):
+            values = values_of(n, scope)
+            if any(v is None for v, _, _ in values):
+                values = handed(n.id, scope)
+            for value, index, s in values:
+                if index is None and isinstance(value, (ast.Call, ast.Dict, ast.Name)) and value is not n:
+                    found += models_saved(value, s, depth + 1)
+        elif depth < 3 and isinstance(n, ast.Call):
+            function = definition(n.func, scope)
+            for value, _, s in returned(function) if function is not None and function.is_function else ():
+                found += models_saved(value, s, depth + 1)
+    return found
+
+
+def model_kind(node, scope, at, depth=0):
+    """"wrapped" or "bare" for a model at a place, by its callers where it is a parameter; "" if unknown."""
+    if depth > 4:
+        return ""
+    if isinstance(node, ast.Call) and any(constant(a) == "module" for a in node.args):  # getattr(model, "module", …)
+        return "bare"
+    if isinstance(node, ast.Name) and node.id in scope.bound and all(v is None for v, _ in scope.bound[node.id]):
+        kinds = {model_kind(v, s, v, depth + 1) for v, _, s in handed(node.id, scope)}
+        return kinds.pop() if len(kinds) == 1 else ""
+    if wrapping(node, scope) is not None or isinstance(node, ast.Name) and is_wrapped(node, scope, at):
+        return "wrapped"
+    return "bare" if is_bare_model(node, scope, at) else ""
+
+
+def is_bare_model(receiver, scope, call, depth=0):
     """A model that this function made and has not wrapped (yet)."""
-    if isinstance(receiver, ast.Attribute):
-        return receiver.attr == "module"
+    if depth > 3:
+        return False
+    if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
+        return True
     values = values_of(receiver, scope)
     wrapped = [v for v, i, s in values if isinstance(v, ast.Call) and is_wrapper(v, s)]
     if any(w.lineno < call.lineno for w in wrapped):
         return False
-    return any(isinstance(v, ast.Call) and (resolve(v.func, s).startswith("torch.nn.") or instance_is_module(v, s))
-               for v, i, s in values)
+    return any(isinstance(v, ast.Call) and makes_module(v, s, depth) for v, i, s in values)
+
+
+def makes_module(call, scope, depth):
+    if resolve(call.func, scope).startswith("torch.nn.") and not is_wrapper(call, scope) or instance_is_module(
+            call, scope):
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in KEEPS_MODEL:
+        return is_bare_model(call.func.value, scope, call, depth + 1)
+    function = definition(call.func, scope)
+    made = returned(function) if function is not None and function.is_function else []
+    return bool(made) and all(is_bare_model(v, s, v, depth + 1) for v, _, s in made)
 
 
 def state_origin(node, scope, depth=0):
@@ -3903,14 +4366,23 @@ def state_origin(node, scope, depth=0):
     if isinstance(node, ast.Call):
         if resolve(node.func, scope) == "torch.load":
             return "loaded"
-        return ""
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and node.args:
+            return state_origin(node.func.value, scope, depth + 1)
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else []
+        origins = {state_origin(v, s, depth + 1) for v, _, s in made}
+        return origins.pop() if len(origins) == 1 else ""
     if isinstance(node, (ast.DictComp,)):
         return prefix_change(node.key)
     if isinstance(node, ast.Subscript):
         return state_origin(node.value, scope, depth + 1)
     if isinstance(node, ast.Name):
-        answers = [state_origin(v, s, depth + 1) for v, _, s in values_of(node, scope)
-                   if v is not None and v is not node]
+        if any(last_name(c).startswith("consume_prefix") for c in scope.calls):
+            return ""
+        values = values_of(node, scope)
+        if any(v is None for v, _, _ in values):
+            values = [*values, *handed(node.id, scope)]
+        answers = [state_origin(v, s, depth + 1) for v, _, s in values if v is not None and v is not node]
         for n in own_nodes(scope.node):  # new[k[7:]] = v
             if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and last_name(
                     n.targets[0].value) == node.id:
@@ -3950,7 +4422,7 @@ def rule_local_stop(module, report):
             if not name.startswith("ignite.handlers."):
                 continue
             last = name.rpartition(".")[2]
-            if last in ("TerminateOnNan", "TimeLimit") and uses_wrapper(module):
+            if last == "TimeLimit" and uses_wrapper(module):
                 report.add("decision-on-local-value", call, module, name=last)
             elif last == "EarlyStopping" and (is_distributed(module) or "idist" in module.source):
                 score = keyword(call, "score_function", 1)

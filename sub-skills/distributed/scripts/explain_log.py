@@ -28,6 +28,7 @@ import sys
 import time
 import zlib
 from collections import Counter, deque
+from itertools import islice
 from pathlib import Path
 
 PROGRAM = "explain_log.py"
@@ -187,7 +188,8 @@ class Event:
     def __init__(self, kind, rank, source, line, text, order, **more):
         self.kind, self.rank, self.source, self.line, self.text, self.order = kind, rank, source, line, text, order
         self.time, self.count, self.frames, self.uncaught, self.code, self.type = None, 1, [], False, None, ""
-        self.chain, self.process, self.host, self.end = [], None, None, text
+        self.chain, self.process, self.host, self.end = [], None, None, text  # chain: what came before it, newest first
+        self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
 
     def __repr__(self):
@@ -220,6 +222,7 @@ class Job:
         self.bytes, self.lines, self.dropped, self.tails, self.done, self.launcher = 0, 0, 0, [], [], set()
         self.weak = deque()  # events that may be forgotten
         self.shared_names = False  # ranks known by the files' names
+        self.turn = 0  # how often a launcher has given up: the same text afterwards is another event
 
     def add(self, event):
         """Keep an event; one that repeats another of the same rank is counted there."""
@@ -229,7 +232,7 @@ class Job:
             event.source if event.rank is None else "",
             event.code,
             re.sub(r"0x[0-9a-f]+|\d+", "#", event.text[:200]),
-            event.type == "uncaught",
+            self.turn,
         )
         if event.kind == "complete":
             key = ("complete", event.rank, event.source)
@@ -237,7 +240,7 @@ class Job:
         if old is not None and event.kind == "complete":  # the last one counts
             old.order, old.line, old.text, old.time = event.order, event.line, event.text, event.time
             return old
-        if old is not None and event.kind not in ("restart", "exit", "stop", "dump"):
+        if old is not None and event.kind not in ("restart", "exit", "stop", "dump", "again"):
             old.count += 1
             return old
         if len(self.events) >= KEPT and not self.make_room():
@@ -245,6 +248,8 @@ class Job:
             return event
         self.index[key] = event
         event.key = key
+        if event.kind in ("restart", "cancel") or event.kind == "exit" and event.type in ("agent", "spawn"):
+            self.turn += 1
         self.events.append(event)
         if event.kind in WEAK and not event.uncaught:
             self.weak.append(event)
@@ -434,6 +439,12 @@ CAPITALS = re.compile(  # words that begin with a capital rare in logs: the sear
     rb"|Watchdog|WorkNCCL|Process \d+(?:: | terminated)"
 )
 SMALLS = (b": error", b"terminat", b"elastic/")
+AGAIN = re.compile(  # signs that a program begins
+    rb"Engine run starting with max_epochs|Apply torch D|Use data loader kwargs|Initialized (?:distributed launcher"
+    rb"|processing group)|Spawn function '|- Run '|\b[Ww]orld[_ ]size ?[=:]? ?\d|\b[Rr]ank \d+ of \d"
+    rb"|\b[Ee]p(?:och)?[ :=\[#]{0,2}[01]\b|: start\b|\b[Ss]tarting (?:training|epoch|from)"
+)
+SEARCHED = 64 << 20  # bytes after a failure that are searched for such a sign
 OPENING, CLOSING = 200, 40  # lines at both ends of a source that are read in any case
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's table
@@ -478,7 +489,7 @@ class Scanner:
         self.labelled = None  # whether `N: ` before each line is a rank (srun --label)
         self.budget = OPENING if job.world is None else 10  # lines still to be read because of an earlier one
         self.alive = {}  # ranks heard of in the piece before, when only samples are read
-        self.tail = b""
+        self.tail, self.searched, self.pending = b"", 0, []
 
     def run(self):
         carry, base = b"", self.job.bytes
@@ -542,8 +553,32 @@ class Scanner:
                 begin, self.budget = max(begin, at), 2
             line += data.count(b"\n", at, begin)
             at, line = self.stretch(data, begin, end, line, base)
+        self.again(data, end, base, after)
         self.line = after
         self.tail = (self.tail + data[max(0, end - 16384) : end])[-32768:]
+
+    def again(self, data, end, base, after):
+        """Note where a program begins anew after a launcher has reported a failure."""
+        hards = self.reader.hards
+        if not hards:
+            return
+        for hard, following in zip(hards, [*hards[1:], base + end]):
+            start = max(0, hard - base)
+            stop = min(end, max(start, following - base), start + SEARCHED)
+            for m in islice(AGAIN.finditer(data, start, stop), 200):
+                begin = data.rfind(b"\n", max(0, m.start() - LINE), m.start()) + 1
+                text = clean(data[begin : min(end, begin + 300)].split(b"\n")[0])
+                if re.match(r"(?:\d+: )?(?:\[\w+\]: ?)*\s\s+", text):
+                    continue  # a line of source in a traceback
+                line = after - data.count(b"\n", begin, end)
+                self.job.add(Event("again", None, self.source.name, line, text.strip()[:300], base + m.start()))
+                if following == base + end:
+                    hards.clear()
+                    return
+                break
+        self.searched = self.searched + end if hards[-1:] == self.pending else 0
+        self.pending = hards[-1:]
+        self.reader.hards = [] if self.searched > SEARCHED else hards[-1:]
 
     def next_mark(self, data, at, end, found):
         """Where the next word of interest stands, or -1. `found` remembers what was looked up."""
@@ -636,6 +671,8 @@ class Scanner:
         stop = data.find(b"\n", mark, min(end, mark + LINE))
         text = clean(data[max(begin, mark - 90) : stop if stop >= 0 else min(end, mark + 400)][:600])
         if ECHO.search(text) or WAITED.search(text) or "exitcode" in text or "monitoredBarrier" in text:
+            return
+        if "slurmstepd" in text or "srun: " in text:
             return
         glued = data[mark - 1 : mark].isdigit() and mark > begin
         lane = self.job.lane(rank)
@@ -755,6 +792,10 @@ ENDING = re.compile(  # a last line that says that the work is over
     r"|passed|exiting normally"
     r"|best (?:model|score|accuracy)|test (?:accuracy|loss|score)|saved (?:final|last)|total time)\b"
 )
+COUNTED = re.compile(  # the work is over, after so many steps
+    r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
+    r"(?:iterations|steps|epochs|batches|updates)\b(?! of)"
+)
 PARTIAL = re.compile(  # it says so of a part of the work
     r"(?i)^(?!.*\b(?:training|final|all|total)\b).*\b(?:epoch|step|iter\w*|batch\w*|valid\w*|eval\w*"
     r"|checkpoint\w*|download\w*|load\w*"
@@ -784,6 +825,7 @@ class Reader:
         self.pyspy = None
         self.quoted = 0  # lines of a traceback inside torchrun's table
         self.max_epochs = 0  # of the engine with most
+        self.hards = []  # where a launcher reported a failure
 
     def take(self, raw, line, order):
         """One line, possibly several versions of it, or glued ones. Returns how many more lines are wanted."""
@@ -821,6 +863,11 @@ class Reader:
         return self.recognise(text, rank, line, order, stamp or when(full), hooked, full)
 
     def event(self, kind, rank, line, text, order, time_, **more):
+        if kind in ("exit", "cancel", "stop", "restart", "launcher", "shell"):
+            if len(self.hards) > 63:
+                del self.hards[:-1]
+            if self.hards[-1:] != [order + len(text)]:
+                self.hards.append(order + len(text))
         return self.job.add(Event(kind, rank, self.source.name, line, text.strip()[:600], order, time=time_, **more))
 
     def recognise(self, text, rank, line, order, stamp, hooked, full):
@@ -886,7 +933,8 @@ class Reader:
             ):
                 last.end += "\n" + text.strip()[:400]
             if "During handling of the above" in text or "direct cause of the following" in text:
-                last.type = "chained"
+                last.link = "during" if "During" in text else "cause"
+                last.end = last.end.split("\nDuring handling of")[0].split("\nThe above exception was")[0]
                 return 8
         if SPAWNED.search(text):
             self.next_rank = int(SPAWNED.search(text)[1])
@@ -901,9 +949,11 @@ class Reader:
         old = self.open.get(stream)
         last = self.last.pop(stream, None)
         inner = last if "Original Traceback" in text else None
-        chain = [last] if last is not None and last.type == "chained" else []
+        chain = [last, *last.chain] if last is not None and last.link and inner is None else []
         given = self.next_rank
         self.next_rank = None
+        if chain and given is None and getattr(last, "spawned", False):
+            given = last.rank  # the parent quotes the whole chain
         logged = bool(LOGGED.search(self.before.get(stream, "")) or LOGGED.search(text.split(HEADER)[0]))
         self.open[stream] = {
             "inner": inner,
@@ -974,6 +1024,7 @@ class Reader:
             end=stripped[:900],
             logged=tb["logged"],
             began=tb["line"],
+            spawned=tb["spawned"],
         )
         kept = self.job.add(e)
         if kept is e or kept.kind == "exception":
@@ -1265,8 +1316,14 @@ class Case:
             self.exits = {r: e for r, e in self.exits.items() if e.type != "agent"}
         self.echoes, self.lates, self.own, self.interrupts = [], [], [], []
         hooks = any(e.uncaught for e in self.of("exception"))
+        going = {s.name: n for s, n, lines in job.tails if lines and in_progress(lines[-1])}
         for e in self.of("exception"):
-            e.handled = not e.uncaught and (e.logged or hooks or bool(e.frames)) and not self.is_last(e)
+            e.handled = not e.uncaught and (
+                (e.logged or hooks or bool(e.frames))
+                and not self.is_last(e)
+                or bool(e.logged or e.frames)
+                and e.line < going.get(e.source, 0)  # the work went on
+            )
             kind = self.kind_of(e)
             {"echo": self.echoes, "late": self.lates, "own": self.own, "interrupt": self.interrupts}[kind].append(e)
         known = {e.rank for e in events if e.rank is not None} | set(job.lanes)
@@ -1294,23 +1351,29 @@ class Case:
         if e.type == "KeyboardInterrupt":
             return "interrupt"
         text = e.end
-        root = e.chain[0].end if e.chain else ""
+        chain = [e, *e.chain]
+        first = chain[-1]
+        if first is not e and self.waited_for(first) is None and not all(LIBRARY.search(f[0]) for f in first.frames):
+            chain = []  # its own error came first; what it met in handling that is no peer's
+        for x in chain:
+            if found := self.waited_for(x):
+                return found
+        if WORKER.search(text) and re.search(r"signal: Terminated", text) and self.others_before(e):
+            return "echo"
+        return "own"
+
+    def waited_for(self, e):
+        """ "late" or "echo" if the exception says that a peer did not come or has gone, else None."""
         native = re.search(
             (
                 r"pair\.cc|unbound_buffer|gloo|TCPStore|NCCL|nccl|socket\.cpp|c10d|\[Rank \d|monitoredBarrier"
                 r"|Dist\w+Error|Work wait"
             ),
-            text,
+            e.end,
         )
-        inside = any(TORCH_WAITS.search(f[0]) for f in e.frames)
-        for said in (text, root):
-            if said and (native or inside) and WAITED.search(said):
-                return "late"
-            if said and (native or inside) and ECHO.search(said):
-                return "echo"
-        if WORKER.search(text) and re.search(r"signal: Terminated", text) and self.others_before(e):
-            return "echo"
-        return "own"
+        if native or any(TORCH_WAITS.search(f[0]) for f in e.frames):
+            return "late" if WAITED.search(e.end) else "echo" if ECHO.search(e.end) else None
+        return None
 
     def others_before(self, e):
         return any(
@@ -1319,7 +1382,10 @@ class Case:
 
     def rule(self, e):
         """The rule of an exception's text, the most specific one; None if it is nobody's."""
-        for text, frames in [(first_line(e), e.frames), (e.end, e.frames), *((c.end, c.frames) for c in e.chain)]:
+        said = [(first_line(e), e.frames), (e.end, e.frames), *((c.end, c.frames) for c in e.chain)]
+        if origin(e) is not e:
+            said.reverse()
+        for text, frames in said:
             places = [f"{f[0]}:{f[2]}" for f in frames]
             fits = [r for r in self.rules.values() if r.kind == "cause" and r.finds(fold(text), places)]
             if fits:
@@ -1374,24 +1440,39 @@ def ranks_text(ranks, limit=12):
     return ("rank " if len(ranks) == 1 else "ranks ") + shown
 
 
+def origin(e):
+    """Of a chain of exceptions met in handling the one before, the first; else the exception itself."""
+    for older in e.chain:
+        if older.link != "during":
+            break
+        e = older
+    return e
+
+
 def first_line(e):
     return fold(e.end.split("\n")[0])
 
 
 def judge(job, rules):
     """The verdict on a job."""
-    restarts = job.of("restart")
-    events = job.events
-    single = len(job.sources) == 1
-    if restarts and single:
-        cut = max(e.order for e in restarts)
-        last = [e for e in events if e.order > cut]
-        if [e for e in last if e.kind in ("exception", "exit", "native", "complete")]:
-            events = last
-    case = Case(job, rules, events)
-    verdict = failed(case) if is_failed(case) else None
+    events, cut = job.events, None
+    if len(job.sources) == 1:
+        cut = begun_again(job, rules)
+    else:
+        events = of_last_attempt(job)
+    verdict = None
+    if cut is not None:
+        before = Case(job, rules, [e for e in events if e.order < cut])
+        earlier = failed(before) if is_failed(before) else None
+        case = Case(job, rules, [e for e in events if e.order >= cut])
+        if not is_failed(case):
+            verdict = ended_well(case, earlier)
+        elif any(e.code not in (0, -15) for e in case.exits.values()) or case.of("launcher", "stop") or not earlier:
+            verdict = failed(case)
+            verdict.text += " It had been started again after a failure." if earlier else ""
     if verdict is None:
-        verdict = ended_well(case, restarts)
+        case = Case(job, rules, events)
+        verdict = failed(case) if is_failed(case) else ended_well(case, None)
     verdict.evidence = evidence(verdict.evidence)
     rule = rules.get(verdict.cause)
     if not verdict.fix and rule:
@@ -1400,6 +1481,61 @@ def judge(job, rules):
     verdict.see = f"{PAGE}#{verdict.cause}" if rule else ""
     verdict.world = case.world
     return verdict
+
+
+def begun_again(job, rules):
+    """Where the last attempt of a job begins that a launcher or a script started again, or None."""
+    hard = [e for e in job.of("exit", "restart", "cancel", "stop", "launcher", "shell") if e.kind != "exit" or e.code]
+    if not hard:
+        return None
+    for sign in sorted(job.of("again"), key=lambda e: -e.order):
+        before = [e for e in hard if e.order < sign.order]
+        if before and whole_attempt_over(job, before, sign.order):
+            return sign.order
+    restarts = [e.order for e in job.of("restart")]
+    if restarts and [e for e in job.of("exception", "exit", "native", "complete") if e.order > max(restarts)]:
+        return max(restarts) + 1
+    agents = {}  # an agent of torchrun that reports two failures has started its ranks again in between
+    for e in sorted((e for e in hard if e.kind == "exit" and e.type == "agent"), key=lambda e: e.order):
+        agents.setdefault("".join(re.findall(r"(\d+) torch/", e.text[:80])), []).append(e.order)
+    if twice := [orders[-2] for pid, orders in agents.items() if pid and len(orders) > 1]:
+        return max(twice) + 1
+    end = max(e.order for e in hard)
+    ranks = {e.rank for e in hard if e.rank is not None and e.kind == "exit"}
+    if ranks and all(r in job.lanes and sum(o > end for o in job.lanes[r].heard) > 2 for r in ranks):
+        return end + 1
+    return None
+
+
+def whole_attempt_over(job, hard, order):
+    """Whether the failures before this place ended all ranks, so that what begins here is another attempt."""
+    if any(e.kind in ("restart", "launcher") or e.kind == "exit" and e.type in ("agent", "spawn") for e in hard):
+        return True
+    exits = {e.rank for e in hard if e.kind == "exit"}
+    lost = {e.rank for e in hard if e.kind == "exit" and e.code != -15}
+    again = [r for r in lost if r in job.lanes and any(o > order for o in job.lanes[r].heard)]
+    if lost and len(again) == len(lost):
+        return True
+    if any(e.kind == "cancel" or e.kind == "stop" and "DUE TO" in e.text.upper() for e in hard):
+        return True
+    return bool(job.world) and len(exits) >= job.world
+
+
+def of_last_attempt(job):
+    """The events without those that torchrun's agent wrote of attempts whose files are not read."""
+    last = max(
+        (int(n) for s in job.sources for p in s.parts for n in re.findall(r"/attempt_(\d+)/", p or "")), default=0
+    )
+    dropped = set()
+    for name in {e.source for e in job.of("exit") if e.type == "agent"} if last else ():
+        own = [e for e in job.events if e.source == name]
+        agent = sorted((e for e in own if e.kind == "exit" and e.type == "agent"), key=lambda e: e.order)
+        by_pid = Counter("".join(re.findall(r"(\d+) torch/", e.text[:80])) for e in agent)
+        if max(by_pid.values()) > last:  # the last attempt failed too
+            agent = [e for e in agent if e is not agent[-1]]
+        if agent:
+            dropped |= {id(e) for e in own if e.order <= agent[-1].order}
+    return [e for e in job.events if id(e) not in dropped]
 
 
 def evidence(items):
@@ -1441,22 +1577,26 @@ def is_failed(case):
     return True
 
 
-def ended_well(case, restarts):
-    """Succeeded, or not known."""
+def ended_well(case, earlier):
+    """Succeeded, or not known. `earlier` is the verdict on an attempt before, or None."""
     job, completes = case.job, case.of("complete")
     lasts = [(source, number, lines) for source, number, lines in job.tails if lines]
-    good = [e for e in completes if case.is_last(e)]
+    running = {s.name: n for s, n, lines in lasts if in_progress(lines[-1])}  # breaks off in the middle of its work
+    good = [e for e in completes if case.is_last(e) and not (e.source in running and e.line < running[e.source])]
+    strong = bool(good)
     if not good:
         for source, number, lines in lasts:
-            endings = [line for line in lines[-6:] if ENDING.search(line) and not PARTIAL.search(line)]
-            after = lines[max((n for n, line in enumerate(lines) if ENDING.search(line)), default=len(lines)) + 1 :]
+            if source.name in running:
+                continue
+            endings = [line for line in lines[-6:] if says_end(line)]
+            after = lines[max((n for n, line in enumerate(lines) if says_end(line)), default=len(lines)) + 1 :]
             if endings and not any(re.search(r"(?i)\b(?:step|iter\w*|batch)[\s:=\[]*\d+", line) for line in after):
                 good.append((source.name, number, endings[-1]))
-        strong = False
-    else:
-        strong = True
-    if good and (strong or len(good) == len(lasts)):
-        note = " after it was started again" if restarts else ""
+    silent = stopped_first(case, 2)
+    workers = [lines for _, _, lines in lasts if "torch/distributed/elastic" not in lines[-1]]
+    behind = [r for r in silent if r in case.lines and in_progress(case.lines[r].last[3])]
+    if good and (strong or len(good) >= len(workers)) and not behind:
+        note = "" if earlier is None else f" after it was started again. Before: {short(earlier.text, 200).rstrip('.')}"
         alarms = [e for e in case.own + case.echoes + case.lates if e.handled]
         if alarms:
             note += f"; {len(alarms)} error{'s' * (len(alarms) > 1)} in it did not end it"
@@ -1468,8 +1608,8 @@ def ended_well(case, restarts):
             "succeeded",
             None,
             text=f"The job ran to its end{note}.",
-            confidence="high" if strong and not unfinished else "medium",
-            evidence=[*good[-2:], *alarms[:2]],
+            confidence="high" if strong and not unfinished and not running and earlier is None else "medium",
+            evidence=[*good[-2:], *alarms[:2], *(earlier.evidence[:2] if earlier else ())],
         )
     found = [(s.name, n, lines[-1]) for s, n, lines in lasts]
     dumps = stacks(case)
@@ -1477,9 +1617,9 @@ def ended_well(case, restarts):
         return dumps
     if not lasts:
         return Verdict("unknown", text="The log is empty.", fix=f"Collect: {ASK}.")
-    silent, note = stopped_first(case, 2), ""
+    note = f" An earlier attempt had failed: {short(earlier.text, 160)}" if earlier else ""
     if silent:
-        note = f" {ranks_text(silent).capitalize()} stopped writing before the others, or never wrote."
+        note += f" {ranks_text(silent).capitalize()} stopped writing before the others, or never wrote."
         found.insert(0, last_line(case, silent))
     return Verdict(
         "unknown",
@@ -1490,6 +1630,27 @@ def ended_well(case, restarts):
         evidence=found[:3],
         fix=f"Collect: {ASK_HANG}; {ASK}.",
     )
+
+
+def says_end(line):
+    """Whether a last line says that the work is over, and not only a part of it."""
+    last = re.split(r"\r", line)[-1]
+    if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last):
+        return False
+    return bool(COMPLETE.search(last) or COUNTED.search(last) or ENDING.search(last) and not PARTIAL.search(last))
+
+
+def in_progress(line):
+    """Whether a last line is that of a loop under way: a bar below 100 %, a step, an engine that has begun."""
+    last = re.split(r"\r|(?<=\])(?=[A-Z][\w ]{0,20}\[)", line.rstrip())[-1]
+    bars = re.findall(r"(?<![\d.])(\d{1,3})%\|", last)
+    if bars:
+        return int(bars[-1]) < 100
+    counts = re.findall(r"(?i)\b(?:step|iter\w*|it|batch)[\s:=\[#]*(\d+)\s*(?:/|of)\s*(\d+)", last)
+    if counts:
+        return int(counts[-1][0]) < int(counts[-1][1])
+    under_way = re.search(r"Engine run starting|(?i:\b(?:step|iter\w*|batch)[\s:=\[#]*\d+)", last)
+    return bool(under_way) and not says_end(last)
 
 
 def stopped_first(case, gap_of_steps=1):
@@ -1605,27 +1766,24 @@ def mismatch(case):
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
         confidence = "low"
-    elif len(aborted) == 1 and case.world > 2:
-        (rank,) = guilty = sorted(aborted)
-        sender = (rank - 1) % case.world
-        text += (
-            f"; gloo ended rank {rank}: its own tensor was the shorter, or that of rank {sender}, which "
-            f"sends to it, the longer"
-        )
-        confidence = "low" if len({site(e) for e in waits if site(e)}) <= 1 else "medium"
-    elif aborted and len(aborted) * 2 <= case.world and case.world > 2:
-        guilty = sorted(aborted)
-        text += f"; gloo ended {ranks_text(aborted)}, whose own tensors were the shorter, without a traceback"
     elif aborted:
-        guilty = sorted(aborted)
         confidence = "low"
-        text += f"; gloo ended {ranks_text(aborted)}, which may be the victim"
+        text += (
+            f"; gloo ended {ranks_text(aborted)}, which met more bytes than its own tensor holds, but whose tensor is "
+            f"the odd one is not in this log"
+        )
     else:
         confidence = "medium"
     if named and not odd:
         text = fold(found[0].end)[:300]
     return Verdict(
-        "failed", IDS["size"], guilty, victims_of(case, guilty), text + ".", confidence, [*found[:2], *waits[:2]]
+        "failed",
+        IDS["size"],
+        guilty,
+        victims_of(case, guilty) if guilty else (),
+        text + ".",
+        confidence,
+        [*found[:2], *waits[:2]],
     )
 
 
@@ -1871,7 +2029,10 @@ def raised(case):
     else:  # ranks that ended with the same code and said nothing of their own belong to it only if all did
         if len(guilty) == 1 and count == 1 and first.rank is not None and not first.uncaught:
             confidence = "high" if case.exits.get(first.rank) else "medium"
-    place = place_text(first.frames)
+    if "connectFullMesh failed" in first_line(first) and len(guilty) < case.world:
+        guilty, confidence = [], "medium"  # the one that it did not reach may be at fault as well
+    root = origin(first)
+    place = place_text(root.frames)
     who = ranks_text(guilty).capitalize() if guilty else "A rank"
     if not guilty and case.world <= 1:
         who = "The program"
@@ -1879,8 +2040,10 @@ def raised(case):
         who = ranks_text(e.rank for e in alike if e.rank is not None).capitalize()
     if guilty and len(guilty) == case.world > 1:
         who = f"All {case.world} ranks"
-    text = f"{who} raised {short(first_line(first), 260)}" + (f" at {place}" if place else "") + note + "."
-    for c in first.chain[:1]:
+    text = f"{who} raised {short(first_line(root), 260)}" + (f" at {place}" if place else "") + note + "."
+    if root is not first:
+        text += f" In handling that: {short(first_line(first), 120)}."
+    for c in root.chain[:1]:
         text += f" Before it: {short(first_line(c), 120)}."
     launching = not guilty and any("spawn" in f[2].lower() or "popen" in f[0] for f in first.frames) and rule
     if unsure and not launching:
@@ -1891,9 +2054,9 @@ def raised(case):
     fix = (
         ""
         if rule
-        else f"Correct what {first.type} at {place or 'its traceback'} says; the other ranks' errors go away with it."
+        else f"Correct what {root.type} at {place or 'its traceback'} says; the other ranks' errors go away with it."
     )
-    seen = [first, *first.chain[:1], *[e for e in alike if e is not first][:1]]
+    seen = [root, *([first] if root is not first else []), *root.chain[:1], *[e for e in alike if e is not first][:1]]
     echoes = [e for e in case.echoes + case.lates if e.rank not in guilty]
     return Verdict(
         "failed",
@@ -1925,6 +2088,28 @@ def outside_text(case):
     return outside(case)
 
 
+def stop_text(stops, case):
+    """How a job was stopped from outside, in words."""
+    said = " ".join(e.text for e in stops)
+    numbered = [
+        int(n) for n in re.findall(r"got signal: (\d+)|[Rr]eceived (?:Signals\.)?(\d+) death", said) for n in n if n
+    ]
+    names = {SIGNALS.get(n, "") for n in numbered} | set(re.findall(r"SIG[A-Z0-9]{3,5}", said))
+    if re.search("DUE TO TIME ?LIMIT", said, re.I):
+        return "stopped from outside: it reached its time limit"
+    if re.search("preempt", said, re.I):
+        return "stopped from outside: it was preempted"
+    if case.interrupts or "SIGINT" in names or "^C" in said:
+        return "interrupted from outside, by Ctrl-C or SIGINT"
+    if "SIGHUP" in names:
+        return "stopped from outside by SIGHUP, as when its terminal closes"
+    if case.of("cancel") and not re.search("DUE TO", said):
+        return "cancelled from outside, as scancel does"
+    if "SIGTERM" in names:
+        return "terminated from outside by SIGTERM, as a scheduler or kill does"
+    return "stopped from outside"
+
+
 def outside(case):
     stops = case.of("stop") + case.interrupts
     if not stops and not any(e.code not in (0, -15) for e in case.exits.values()) and not case.own:
@@ -1936,12 +2121,12 @@ def outside(case):
     dumps = stacks(case)
     extra = ""
     silent = stopped_first(case, 2)
-    if silent:
-        extra = f" {ranks_text(silent).capitalize()} had stopped writing before the others, so it may have hung."
+    if silent:  # its lines may as well still have been on their way
+        extra = f" The last lines of {ranks_text(silent)} are older than the others': it may have hung before."
     if dumps is not None and dumps.guilty:
         extra = " " + dumps.text
-    text = f"The job was stopped from outside ({short(fold(reason), 80)}), not by an error of a rank.{extra}"
-    guilty = dumps.guilty if dumps is not None else silent if silent else ()
+    text = f"The job was {stop_text(stops, case)} ({short(fold(reason), 80)}), not by an error of a rank.{extra}"
+    guilty = dumps.guilty if dumps is not None else ()
     last = [(s.name, n, lines[-1]) for s, n, lines in case.job.tails if lines][:1]
     return Verdict(
         "failed",
@@ -2183,6 +2368,8 @@ def waited(case):
         )
     if case.of("watchdog"):
         return watchdog(case)
+    if joined := next((m for e in lates if (m := re.search(r"(\d+)/(\d+) clients joined", e.end))), None):
+        return never_joined(case, lates, int(joined[1]), int(joined[2]))
     awaited = sorted({int(m[1]) for e in lates if (m := re.search(r"keys: \S*/(\d+)$", first_line(e)))})
     if awaited and not [e for e in lates if e.rank in awaited] and len(awaited) < max(case.world, 2):
         e = lates[0]
@@ -2199,11 +2386,10 @@ def waited(case):
             "high" if case.job.world or case.exits else "medium",
             [*lates[:2], last_line(case, awaited)],
         )
-    joined = next((m for e in lates if (m := re.search(r"(\d+)/(\d+) clients joined", e.end))), None)
     dumps = stacks(case)
     if dumps is not None and dumps.confidence == "high":
         return dumps
-    reported = {e.rank for e in lates + case.echoes if e.rank is not None}
+    reported = {e.rank for e in lates + case.echoes + case.of("cut") if e.rank is not None}
     odd, few, many = odd_ones(lates + case.echoes)
     absent = sorted(case.ranks - reported)
     first = lates[0]
@@ -2219,13 +2405,12 @@ def waited(case):
     base = rule.id if rule else IDS["late"]
     waits = place_text(first.frames)
     waits = f" in {called(first)} at {waits}" if waits and called(first) else f" at {waits}" if waits else ""
-    if joined:
-        base = IDS["clients"]
     if reported and absent and len(absent) <= max(1, case.world // 2) and not (odd and len(absent) > 1):
         # alive, says nothing of a timeout: it was elsewhere
-        return absent_rank(case, absent, base, first, waits, dumps)
-    if absent and odd and reported:
-        pass
+        verdict = absent_rank(case, absent, base, first, waits, dumps)
+        if case.of("cut"):  # the others may have said so after the end of this log
+            verdict.confidence = "low"
+        return verdict
     if odd:
         group = [e for e in lates + case.echoes if e.rank in odd]
         scene = next((s for e in group if (s := case.scene(e))), None)
@@ -2264,6 +2449,33 @@ def waited(case):
         "low" if not reported else "medium",
         seen,
         f"Collect: {ASK_HANG}." if not scene else "",
+    )
+
+
+def never_joined(case, lates, came, world):
+    """Rank 0 waited for `world` clients and `came` came: those that were never heard of, if their number fits."""
+    first = next(e for e in lates if "clients joined" in e.end)
+    seen = {0} | set(case.lines) | {e.rank for e in case.echoes + case.lates if e.rank is not None}
+    absent = sorted(set(range(world)) - seen) if world <= 1 << 16 else []
+    if len(absent) != world - came:
+        late = {e.rank for e in case.echoes + case.lates if e.rank is not None} | {0}
+        absent = sorted(set(range(world)) - late) if world <= 1 << 16 else []
+    guilty = absent if 0 < len(absent) == world - came else []
+    text = f"Rank 0 waited for {world} clients and only {came} came to the making of the group"
+    text += f" at {place_text(first.frames)}" if first.frames else ""
+    if guilty:
+        text += f": {ranks_text(guilty)} never joined." + last_words(case, guilty)
+    else:
+        text += "; the log does not say which rank never joined."
+    sure = guilty and (case.job.world or case.exits)
+    return Verdict(
+        "failed",
+        IDS["clients"],
+        guilty,
+        victims_of(case, guilty) if guilty else (),
+        text,
+        "high" if sure else "medium",
+        [first, *[e for e in lates if e is not first][:1], last_line(case, guilty)],
     )
 
 
@@ -3246,13 +3458,13 @@ COPY = r"""
 **Means** `import horovod.torch` fails, so Ignite does not offer it. **Check**
 **Fix** build it for this torch; a failure with `C++17 or later compatible compiler is required to use PyTorch` needs `CMAKE_CXX_STANDARD` 17 in its sources (`not verified here`: horovod 0.28.1). Otherwise use gloo or nccl. **Check**
 ### `Can not re-initialize Horovod if it is already initialized`
-**Means** `hvd.init()` was called before Ignite made its own model from the backend. **Check**
+**Means** `hvd.init()` ran in a process that `idist.spawn` was about to make a rank; `idist.initialize("horovod")` takes an initialized Horovod. **Check**
 **Fix** leave it to `idist.initialize("horovod")`. **Check**
 ### `For multi-node configuration, please set 'hosts' argument instead according to horovod.run API.`
 **Means** `nnodes` or `node_rank` was given with Horovod. **Check**
 **Fix** `hosts="node0:4,node1:4"` and `nproc_per_node` as the number of all processes. **Check**
 ### `all_reduce with group for horovod is not implemented`
-**Means** what it says; likewise `all_gather with group for horovod is not implemented` for objects. Tensors can be gathered over a group, given as the text `Argument group should be list of int or hvd.ProcessSet, got …, group=…` names it. Operations there are `SUM`, `AVERAGE`, `ADASUM`, `MIN`, `MAX`, `PRODUCT`. **Check**
+**Means** what it says; likewise `all_gather with group for horovod is not implemented` for objects. Tensors can be gathered over a group, given as the text `Argument group should be list of int or hvd.ProcessSet, got …, group=…` names it. Operations there are `SUM`, `AVERAGE`, `ADASUM`, `MIN`, `MAX`, `PRODUCT`; `ADASUM` needs a Horovod with MPI. **Check**
 **Fix** gather tensors and reduce by hand. **Check**
 ### `Unknown backend 'xla-tpu'`
 **Means** `import torch_xla` fails. **Check**

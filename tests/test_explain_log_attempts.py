@@ -1,0 +1,122 @@
+"""Promise: explain_log.py judges the last attempt of a job that was started again, takes a log that breaks off for no
+success, and tells who stopped a job."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.explain import LOGS, program, verdict
+
+log = lambda name: (LOGS / f"{name}.log").read_text()  # noqa: E731
+
+
+def judged(tmp_path, text):
+    (tmp_path / "job.log").write_text(text)
+    return verdict(tmp_path / "job.log")
+
+
+@pytest.mark.parametrize(
+    "first, then", [("torchrun-kill", "torchrun-ok"), ("fork-kill", "fork-ok"), ("fork-raise", "fork-ok")]
+)
+def test_a_later_attempt_that_ends_well_counts(first, then, tmp_path):
+    for before in (log(first), log(first) * 2, log(first) + "trying again\n"):
+        found = judged(tmp_path, before + log(then))
+        assert (found["outcome"], found["guilty_ranks"], found["victims"]) == ("succeeded", [], []), found
+        assert "Before: Rank 1" in found["text"] and found["confidence"] == "medium", found
+
+
+def test_steps_of_srun(tmp_path):
+    """A second srun in the same batch script."""
+    found = judged(tmp_path, log("srun-kill") + "attempt 2\n" + log("srun-ok"))
+    assert found["outcome"] == "succeeded" and "SIGKILL" in found["text"], found
+
+
+@pytest.mark.parametrize("first, then, guilty", [
+    ("torchrun-kill", "torchrun-exit3", [2]), ("torchrun-raise", "torchrun-segv", [1]),
+    ("fork-raise", "fork-exit3", [1]), ("torchrun-ok", "torchrun-kill", [1]), ("fork-ok", "fork-kill", [1]),
+])  # fmt: skip
+def test_a_later_attempt_that_fails_counts(first, then, guilty, tmp_path):
+    found, alone = judged(tmp_path, log(first) + log(then)), verdict(LOGS / f"{then}.log")
+    assert (found["outcome"], found["guilty_ranks"]) == ("failed", guilty), found
+    assert found["cause"] == alone["cause"], found
+
+
+def test_what_a_script_says_after_a_failure_is_no_success(tmp_path):
+    for name in ("torchrun-raise", "torchrun-kill", "fork-raise", "srun-exit3", "srun-label"):
+        for said in ("Job finished at noon\n", "Training finished.\nexit code 0\n", "rank 0: done\nall done\n"):
+            assert judged(tmp_path, log(name) + said)["outcome"] == "failed", (name, said)
+
+
+def test_an_attempt_that_breaks_off_is_unknown(tmp_path):
+    half = log("torchrun-ok")[: log("torchrun-ok").index("step 4")].rpartition("\n")[0] + "\n"
+    found = judged(tmp_path, log("torchrun-kill") + half)
+    assert (found["outcome"], found["guilty_ranks"]) == ("unknown", []), found
+    assert "An earlier attempt had failed: Rank 1 ended by SIGKILL" in found["text"], found
+
+
+EPOCH = "2026-12-02 02:00:00,000 CIFAR-Training INFO: Epoch[2] Complete. Time taken: 00:00:00.468\n"
+
+
+@pytest.mark.parametrize("last", [
+    EPOCH, EPOCH + "Epoch [3/4]: [5/16]  31%|###1      , loss=2.28\rEpoch [3/4]: [6/16]  38%|###7      , loss=2.28",
+    "all steps of the warm-up done\nrank 0: step 7 loss 0.1\n", "Engine run starting with max_epochs=4.\n",
+    "training done for epoch 1\nrank 0: iter 12/48 loss 0.5\n",
+])  # fmt: skip
+def test_a_log_that_breaks_off_is_no_success(last, tmp_path):
+    head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
+    found = judged(tmp_path, head + last)
+    assert (found["outcome"], found["confidence"]) == ("unknown", "low"), found
+
+
+@pytest.mark.parametrize("last", ["finished: 40 iterations", "done after 48 steps", "all done", "Training finished"])
+def test_a_last_line_that_says_the_end(last, tmp_path):
+    head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
+    assert judged(tmp_path, head + f"2026-12-02 02:00:00,000 | 0 | INFO | {last}\n")["outcome"] == "succeeded"
+
+
+@pytest.mark.parametrize("number, words", [(2, "Ctrl-C"), (15, "SIGTERM"), (1, "SIGHUP")])
+def test_the_signal_is_named(number, words, tmp_path):
+    text = log("torchrun-interrupt")
+    if number != 2:
+        text = re.sub(r"Received 2 death", f"Received {number} death", text)
+        text = re.sub(r"got signal: 2", f"got signal: {number}", text).replace("SIGINT", "SIGTERM")
+        first, last = text.index("Traceback"), text.rindex("Traceback")
+        text = text[:first] + text[last:]  # the ranks, which SIGINT reaches as KeyboardInterrupt, end in silence
+    found = judged(tmp_path, text)
+    assert words in found["text"] and found["guilty_ranks"] == [], found
+
+
+def test_a_cancelled_job_has_no_guilty_rank(tmp_path):
+    """Nor has it one if the last lines of one rank did not come through."""
+    steps = [f"{r}: step {s} loss 0.5\n" for s in range(40) for r in range(3) if r or s < 36]
+    end = (
+        "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-12-02T02:09:12 ***\n"
+        "0: slurmstepd-n1: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-12-02T02:09:12 ***\n"
+        "srun: error: n1: tasks 0-2: Terminated\n"
+    )
+    found = judged(tmp_path, "".join(steps) + end)
+    assert (found["guilty_ranks"], found["victims"]) == ([], []) and "cancelled" in found["text"], found
+
+
+def test_the_first_exception_of_a_chain_is_the_cause():
+    for name in ("fork-rescue", "torchrun-rescue"):
+        found = verdict(LOGS / f"{name}.log")
+        assert "mat1 and mat2" in found["text"] and "In handling that: FileNotFoundError" in found["text"], found
+        assert "victims" in found and 0 in found["victims"]
+
+
+def test_a_rank_that_never_joined(tmp_path):
+    head = "".join(f"rank {r}: starting, world 4\n" for r in (0, 1, 3))
+    end = (
+        "Traceback (most recent call last):\n"
+        '  File "main.py", line 9, in <module>\n    dist.init_process_group("gloo")\n'
+        "torch.distributed.DistStoreError: {}\n"
+    )
+    wait = end.format("wait timeout after 14000ms, keys: /default_pg/0//cpu//0/0")
+    clients = end.format("Timed out after 15 seconds waiting for clients. 3/4 clients joined.")
+    found = judged(tmp_path, head + wait + clients)
+    assert found["guilty_ranks"] == [2] and "rank 2 never joined" in found["text"], found
+    found = judged(tmp_path, wait + clients)
+    assert found["guilty_ranks"] == [] and found["cause"] == program().IDS["clients"], found
+    assert found["confidence"] != "high"

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-DEBIAN_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "openmpi-bin", "iproute2")
+DEBIAN_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "openmpi-bin", "iproute2", "chromium")
 PYTHON = sys.executable
 TOKEN = "TEST_LAUNCH_TOKEN"
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"

@@ -433,7 +433,7 @@ def find_jobs(table):
     inside = {p for pid in known for p in below(pid, children)}
     launchers = {up for pid in known for up in above(pid, table)}
     for pid in sorted(pythons - inside - launchers - own, key=lambda p: (table[p].start, p)):
-        if is_agent(table[pid]) or any(up in pythons - launchers for up in above(pid, table)):
+        if is_agent(table[pid]) or any(up in pythons - launchers - own for up in above(pid, table)):
             continue
         members = [p for p in below(pid, children) if p in pythons and not is_server(p, table)]
         if any(map(has_torch, members)):

@@ -14,6 +14,7 @@ import types
 import ignite.distributed as idist
 import torch.distributed as dist
 from support.claims import proves
+from support.launchers import free_port
 from support.smoke import finding_of, forked_smoke, smoke_module
 from support.world import run_world, values
 
@@ -90,7 +91,7 @@ def ray(entry):
 
     variable = "MASTER_PORT"
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    assert beside(store.port) == "port-taken" and beside(store.port + 1) == "missing-peer"
+    assert beside(store.port) == "port-taken" and beside(free_port()) == "missing-peer"
     entry.says(f"The group's store has the port in {variable}: a program that each rank starts beside it, such as the "
                "smoke, takes the next.")
     key = "num_workers"

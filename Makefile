@@ -21,10 +21,10 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 
 matrix: $(VENV)/test.stamp
-	MATRIX=required $(BIN)/python -m pytest -q tests/test_version_matrix.py tests/test_smoke_releases.py
+	MATRIX=required $(BIN)/python -m pytest -q tests/test_version_matrix.py tests/worlds/test_smoke_releases.py
 
 sabotage: $(VENV)/test.stamp
-	SABOTAGE_WHOLE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_smoke_catches_sabotage.py
+	SABOTAGE_WHOLE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/faults/test_smoke_catches_sabotage.py
 
 bench: $(VENV)/smoke.stamp
 	$(BIN)/python tests/bench_smoke.py

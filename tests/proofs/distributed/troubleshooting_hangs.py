@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from datetime import timedelta
+from pathlib import Path
 
 import ignite.distributed as idist
 import torch
@@ -12,6 +14,8 @@ import torch.distributed as dist
 from ignite.engine import Engine, Events
 from ignite.handlers import DiskSaver, EarlyStopping, TerminateOnNan
 from ignite.metrics import Accuracy, RunningAverage
+from support.explain import LOGS, SCRIPT, cases, verdict
+from support.hanging import hanging, inspect, inspect_job, play
 from support.pages import read_page
 from support.world import run_world, values
 from torch import nn
@@ -29,9 +33,10 @@ def opening(entry):
 
     victim, guilty = run_world(2, program)
     assert "by peer" in raised(victim, "RuntimeError") and guilty.error == "ValueError"
+    torchrun = verdict(LOGS / "torchrun-raise.log")
+    assert torchrun["guilty_ranks"] == [cases()["torchrun-raise"][3]] and torchrun["victims"], torchrun
     entry.says("With several ranks, explain the first error by time: the other ranks' Connection closed by peer is "
-               "only "
-               "its echo.")
+               f"only its echo; in a log that is long or of many ranks, {SCRIPT.name} finds the first.")
     found = [e for e in read_page(PAGE[:-1]).entries if "Means" in e.text and e is not entry.entry]
     assert found and all(e.text.index("Means") < e.text.index("Proof") for e in found)
     entry.says("Search this page for the text that you see.",
@@ -73,7 +78,14 @@ def it_hangs(entry):
     out = standing(hang, timeout=1.0)[0]
     waited(out)
     assert "in all_reduce" in out.output
-    entry.says("Ranks that wait for each other print nothing", "To see where each rank is,",
+    with tempfile.TemporaryDirectory() as folder:
+        with hanging(play("sleeps", folder), folder, ["0.ready", "1.ready", "2.ready"]) as pid:
+            said = json.loads(inspect(pid, "--interval", "0.3", "--format", "json")[1])["verdict"]
+    assert said["guilty_ranks"] == [1] and said["where"]["function"] == "load_batch", said
+    name = Path(inspect_job.__file__).name
+    entry.says(f"While the job hangs, python {name} PID with {name} names the rank that the others wait for, and its "
+               "line, without a restart. Or start again:")
+    entry.says("Ranks that wait for each other print nothing",
                "The innermost Ignite line tells the cases apart: the rank in a collective is a victim; look for "
                "the rank "
                "that is somewhere else.")

@@ -19,6 +19,8 @@ import itertools
 import logging
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -1394,4 +1396,20 @@ def last_full_run(claims):
     assert datetime.date(2026, 1, 1) <= datetime.date.fromisoformat(day) <= datetime.date.today(), day
     built = datetime.datetime.strptime(build, "0.6.0.dev%Y%m%d").date()
     assert built <= datetime.date.fromisoformat(day), f"{build} is younger than the run of {day}"
-    claims.says(f"Last run in full on {day}; the nightly was {build} then.")
+    (metadata,) = releases.release_path(NIGHTLY).glob("pytorch_ignite-*.dist-info/METADATA")
+    head = metadata.read_text().partition("\n\n")[0].replace(build, "")
+    assert "Version:" in head and not re.search(r"\b(?=\w*\d)[0-9a-f]{7,40}\b", head), head
+    claims.says(f"Last run in full on {day}; the nightly was {build} then, which does not say its commit.",
+                f"ignite/ of {LAST} is the git tree {git_tree(releases.release_path(LAST) / 'ignite')[:9]}")
+    commit = re.search(r"as in commit (\w{9}) ", claims.entry.text)[1]
+    claims.not_verified(f"as in commit {commit} (not verified here: pytorch/ignite, tag v{LAST}).",
+                        "`git rev-parse TAG TAG:ignite` in a clone of pytorch/ignite gives commit and tree")
+
+
+def git_tree(folder):
+    """What git calls the tree of a folder of plain files."""
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(folder, f"{scratch}/x", ignore=shutil.ignore_patterns("__pycache__"))
+        for command in (["init", "-q"], ["-c", "core.autocrlf=false", "add", "-f", "x"], ["write-tree", "--prefix=x/"]):
+            done = subprocess.run(["git", "-C", scratch, *command], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -371,8 +371,8 @@ def f1():
     assert probe.close(one(by_hand, samples), weighted)
     assert one(m.Fbeta(1, average="micro"), samples) == mean
     return (
-        '`Fbeta(1)`, the mean over classes (`average="micro"` gives it too); per class `Fbeta(1, average=False)`; micro or'
-        " weighted: from scikit-learn in an `EpochMetric`."
+        '`Fbeta(1)`, the mean over classes (`average="micro"` gives it too); per class `Fbeta(1, average=False)`; micro'
+        " or weighted: from scikit-learn in an `EpochMetric`."
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import runpy
 import shutil
 import sys
 import tempfile
@@ -99,7 +100,7 @@ def explain_log(folder):
 def explain_kill(folder):
     found = answer(folder)
     need(found.get("rank") == 3, f"rank {found.get('rank')} is not the one that was killed")
-    need(str(found.get("signal", "")).upper().removeprefix("SIG") in ("KILL", "9"), "not the signal")
+    need(re.search(r"\b(SIG)?KILL\b|\b9\b", str(found.get("signal")).upper()), "not the signal")
     need(sorted(found.get("victims", [])) == [0, 1, 2], "not the ranks that only suffered")
 
 
@@ -115,10 +116,8 @@ def which_rank_hangs(folder):
 
 @grader("same-weights")
 def same_weights_under_three_launchers(folder):
-    sys.path.insert(0, str(FILES / "same-weights"))
-    import data
-
-    model, (x, y) = data.model(), data.tensors()
+    data = runpy.run_path(str(FILES / "same-weights" / "data.py"))  # not imported: another task has a data.py as well
+    model, (x, y) = data["model"](), data["tensors"]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
         for i in range(0, 64, 16):
@@ -239,7 +238,7 @@ def warm_up(folder):
 @grader("contrib-imports")
 def contrib_imports(folder):
     text = (folder / "train.py").read_text() if (folder / "train.py").is_file() else ""
-    need("contrib" not in text, "train.py imports from ignite.contrib")
+    need(not re.search(r"^[^#]*\bcontrib\b", text, re.M), "train.py imports from ignite.contrib")
     for name in ("PiecewiseLinear", "ProgressBar", "ROC_AUC"):
         need(f"{name}(" in text, f"train.py has no {name} any more")
     work = again(folder, "train.py")
@@ -257,6 +256,7 @@ def ddp_checkpoint(folder):
     passed(alone(work, "load.py"))
     bare = {k.removeprefix("module."): v for k, v in raw.items()}
     same_weights(load(work / "loaded.pt"), bare, "loaded.pt")
+    (work / "loaded.pt").unlink()
     passed(ranks(2, work, "load.py"))
     same_weights(load(work / "loaded.pt"), bare, "loaded.pt, loaded on two ranks")
 

@@ -83,7 +83,10 @@ def answer(folder: Path, name: str = "answer.json") -> dict:
 def load(path: Path):
     """What torch.save wrote, tensors and numbers only."""
     need(path.is_file(), f"{path.name} is missing")
-    return torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as e:
+        raise Wrong(f"{path.name} cannot be loaded: {type(e).__name__}: {e}") from None
 
 
 def same_weights(a: dict, b: dict, what: str, tolerance: float = 1e-6) -> None:
@@ -151,7 +154,10 @@ def _fork(env, folder, script, argv, log) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        Path(f"{log}.code").write_text(str(code))
-        os._exit(0)
+        try:
+            Path(f"{log}.code").write_text(str(code))
+            for stream in (sys.stdout, sys.stderr):
+                if not stream.closed:
+                    stream.flush()
+        finally:
+            os._exit(0)

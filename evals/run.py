@@ -109,6 +109,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.part == "prepare":
         return prepare(options.name, options.folder)
     if options.part == "grade":
+        if not options.folder.is_dir():
+            parser.error(f"{options.folder} is no folder")
         return grade(options.name, options.folder, options)
     print(*(tables if options.part == "table" else trigger_table)(rows_of(options.file)), sep="\n")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -125,3 +126,43 @@ def test_trigger_scores():
                                   {"query": "r", "should_trigger": True, "condition": "bundle", "triggered": False},
                                   {"query": "s", "should_trigger": False, "condition": "bundle", "triggered": True}])
     assert "| bundle | 1 of 2 | 1 of 1 |" in lines
+
+
+def test_a_rank_that_closes_its_output_ends_there(tmp_path):
+    """Its fork must not go on as a second grader."""
+    (tmp_path / "a.py").write_text("import sys\nsys.stdout.close()\n")
+    code = f"import sys; sys.path.insert(0, {str(EVALS)!r}); import grading; from pathlib import Path\n" \
+           f"print(grading.alone(Path({str(tmp_path)!r}), 'a.py').code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_file_that_cannot_be_loaded_is_wrong(tmp_path):
+    (tmp_path / "total.pt").write_bytes(b"")
+    with pytest.raises(graders.Wrong, match="total.pt cannot be loaded"):
+        graders.load(tmp_path / "total.pt")
+
+
+def test_a_comment_on_the_old_home_is_no_import(tmp_path):
+    folder = tmp_path / "a"
+    shutil.copytree(ANSWERS / "contrib-imports/right", folder)
+    (folder / "train.py").write_text("# these were in contrib\n" + (folder / "train.py").read_text())
+    assert graders.grade("contrib-imports", folder) == ""
+
+
+def test_a_signal_may_be_written_as_the_log_does(tmp_path):
+    for signal, fine in (("Signal 9 (SIGKILL)", True), (-9, True), ("SIGTERM", False), (19, False)):
+        (tmp_path / "answer.json").write_text(json.dumps({"rank": 3, "signal": signal, "victims": [0, 1, 2]}))
+        assert (graders.grade("explain-kill", tmp_path) == "") == fine, signal
+
+
+def test_graders_do_not_share_modules(tmp_path):
+    """Two tasks hand out a data.py of their own."""
+    for name in ("same-weights", "prepare-once"):
+        assert graded(name, tmp_path / name, EVALS / "files" / name, ANSWERS / name / "right") == ""
+
+
+def test_a_folder_that_does_not_exist_makes_no_row(tmp_path):
+    with pytest.raises(SystemExit):
+        runner.main(["grade", "explain-kill", str(tmp_path / "typo"), "--results", str(tmp_path / "rows")])
+    assert not (tmp_path / "rows").exists()

@@ -33,7 +33,7 @@ CLIENTS = {  # client -> (folder of skills below the home folder, the same below
 
 
 class Refused(Exception):
-    """What is in the way; nothing has been changed."""
+    """What is in the way, or had to stay."""
 
 
 def folder_of(client: str, project: Path | None) -> Path:

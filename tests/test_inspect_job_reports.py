@@ -442,3 +442,22 @@ def test_a_guard_on_a_variable_that_holds_the_rank(source, tmp_path):
     path.write_text(f"{source}\n    evaluate()\n")
     frame = inspect_job.Frame(str(path), source.count("\n") + 2, "<module>")
     assert bool(inspect_job.guard_of(1, frame)) == GUARDS[source], inspect_job.guard_of(1, frame)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_one_rank_below_no_launcher_says_nothing_of_its_siblings(whole, monkeypatch, tmp_path):
+    """Rank 1 of 3 as its locals say: only where its launcher was looked at as well have the others ended."""
+    table = table_of(monkeypatch, tmp_path, [(11, 1, "python t.py", {}, True), (12, 11, "python t.py", {}, True)])
+    job = inspect_job.Job("python")
+    job.tree, job.ranks = (11, {11: None, 12: None}) if whole else (12, {12: None})
+    stacks = {11: [inspect_job.Frame("/x/torch/multiprocessing/spawn.py", 1, "join", {"nprocs": 3})],
+              12: [inspect_job.Frame("/x/site-packages/ignite/distributed/comp_models/native.py", 1,
+                                     "_dist_worker_task_fn", {"local_rank": 1, "world_size": 3, "nprocs_per_node": 3})]}
+    look = type("Look", (), {"frames": lambda self, pid: stacks[pid], "threads": []})()
+    ranks = inspect_job.spawned_ranks(job, dict.fromkeys(job.ranks, (look, look)), table)
+    found = {p: who for p, (who, _) in ranks.items()}
+    assert [w.rank for w in found.values()] == [1] and found[12].world == 3
+    gone = inspect_job.missing_here(job, found, table)
+    assert [r["rank"] for r in gone] == ([0, 2] if whole else [])
+    if whole:
+        assert inspect_job.does(gone, gone[0]["note"]) == "ranks 0,2 have ended, though started here"

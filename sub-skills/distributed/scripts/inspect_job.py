@@ -1432,6 +1432,8 @@ def spawned_ranks(job, looks, table):
             identities[pid] = (Identity(("tree", job.tree), "python", order[pid], order[pid], None, nprocs), "order")
     for who, _ in identities.values():
         who.world = world or (nprocs if nprocs else len(ranks))
+        if ranks == [job.tree]:  # no launcher was looked at: its other children may well be alive
+            who.local_world = None
     return identities
 
 
@@ -1464,7 +1466,7 @@ def missing_here(job, idents, table):
              "rank_from": "absence", "group": 0, "state": "ended", "cpu": 0.0, "command": "", "stack": [],
              "stack_before": [], "threads": [], "moved": False, "waits": None, "site": None, "helper": None,
              "kernel": None, "chain": [], "exits": [], "counters": {}, "wakes": 0,
-             "note": "was started here and has ended"} for rank, local, who in found]
+             "note": "has ended, though started here"} for rank, local, who in found]
 
 
 def read_job(job, table, options, say):

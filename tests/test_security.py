@@ -2,8 +2,8 @@
 
 Each runs in a fork of this process under an audit hook, which its ranks inherit and which cannot be taken off: what it
 opens for writing, makes, removes, starts, connects to, signals, and whether it runs code of the folder it stands in.
-Not seen that way are the sockets of gloo and of torch's store, which are C++; test_smoke_isolation.py looks at those
-from outside.
+Not seen that way are the sockets of gloo and of torch's store, which are C++; faults/test_smoke_isolation.py
+looks at those from outside.
 """
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ PROGRAMS = {p.name: p for pattern in ("sub-skills/*/scripts/*.py", "scripts/*.py
 MODULES = {"smoke_runner.py"}  # imported by the smokes, not run
 TESTED_ELSEWHERE = {
     "smoke.py": "starts new interpreters, each a smoke of this table",
-    "train.py": "test_assets.py", "evaluate.py": "test_assets.py", "pytorch-ignite-skill": "test_install.py",
+    "train.py": "worlds/test_assets.py", "evaluate.py": "worlds/test_assets.py",
+    "resumable_trainer.py": "test_engine_asset.py", "custom_metric.py": "test_metrics_assets.py",
+    "run_explained.sh": "test_explain_log_assets.py", "slurm_prologue.sh": "test_explain_log_assets.py",
+    "slurm_epilogue.sh": "test_explain_log_assets.py", "pytorch-ignite-skill": "test_install.py",
 }
 LOOPBACK = re.compile(r"127\.|::1$|localhost$|::ffff:127\.")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -208,12 +211,15 @@ def arguments(name: str, folder: Path) -> list[list[str]]:
 def test_every_program_has_a_row_and_every_row_a_program():
     known = rows()
     assert len(PROGRAMS) > 5, PROGRAMS
-    missing = set(PROGRAMS) - set(known) - MODULES
+    assets = {p.name for p in BUNDLE.glob("sub-skills/*/assets/*") if p.suffix in (".py", ".sh")}
+    missing = (set(PROGRAMS) | assets) - set(known) - MODULES
     assert not missing, f"SECURITY.md has no row for {sorted(missing)}"
     strange = set(known) - set(PROGRAMS) - set(TESTED_ELSEWHERE)
     assert not strange, f"SECURITY.md has rows for {sorted(strange)}, which are no programs"
     for name in set(TESTED_ELSEWHERE) - set(PROGRAMS) - {"pytorch-ignite-skill"}:
         assert list(BUNDLE.glob(f"sub-skills/*/assets/{name}")), name
+    for name, test in TESTED_ELSEWHERE.items():
+        assert (BUNDLE / "tests" / test).exists() or not test.endswith(".py"), f"{name}: no {test}"
 
 
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - MODULES - set(TESTED_ELSEWHERE)))

@@ -265,6 +265,23 @@ def starts_processes(program: Path) -> bool:
     return bool(names & {"subprocess.Popen", "subprocess.run", "os.fork", "idist.Parallel", "idist.spawn", "torchrun"})
 
 
+def code_of(script: Path) -> str:
+    return "\n".join(line for line in script.read_text().splitlines() if not line.lstrip().startswith("#"))
+
+
+def started_by(script: Path) -> set[str]:
+    """What a shell script starts beyond words of the shell; "other" is what none of ours may start."""
+    kinds = {"log": r"\| tee ", "command": r'^"\$@"', "explain": r'"\$explain"', "srun": r"\(srun ",
+             "other": r"\b(curl|wget|ssh|scp|rm|eval|source|python3? -c)\b"}
+    return {kind for kind, pattern in kinds.items() if re.search(pattern, code_of(script), re.M)}
+
+
+def written_by(script: Path) -> set[str]:
+    """The files that a shell script writes: redirections, tee, --html."""
+    found = re.findall(r'(?:(?<![0-9&])>|tee -i|--html) *"([^"]+)"', code_of(script))
+    return set(found)
+
+
 @proves("SECURITY.md#security")
 def rights(entry):
     """What a program starts, writes and connects to, against its options; test_security.py holds it to that."""
@@ -278,6 +295,18 @@ def rights(entry):
     assert all(map(starts_processes, (SMOKE, train, BUNDLE / "scripts/smoke.py", inspect)))
     looks = inspect.read_text()
     assert all(f'"{word}"' in looks for word in ("py-spy", "nvidia-smi")) and "signal.SIGUSR1" in looks
+    wrapper, prologue, epilogue = (DISTRIBUTED / "assets" / f"{n}.sh" for n in ("run_explained", "slurm_prologue",
+                                                                               "slurm_epilogue"))
+    assert started_by(wrapper) == {"log", "command", "explain"} and started_by(epilogue) == {"explain"}
+    assert started_by(prologue) == {"srun"}
+    assert written_by(wrapper) == {"$log", "${log%.log}.html"} and not written_by(prologue)
+    assert written_by(epilogue) == {"$answer.txt", "$answer.html"} and "answer=$(dirname" in epilogue.read_text()
+    resumable = BUNDLE / "sub-skills/engine/assets/resumable_trainer.py"
+    metric = BUNDLE / "sub-skills/metrics/assets/custom_metric.py"
+    assert not starts_processes(resumable) and not re.search("socket|idist", resumable.read_text())
+    given = {n.arg for n in ast.walk(ast.parse(metric.read_text())) if isinstance(n, ast.keyword)}
+    assert "backend" in given and "nproc_per_node" not in given and "subprocess" not in metric.read_text()
+    assert "open(" not in metric.read_text() and ".save(" not in metric.read_text()
     launches = "the folders given to it torchrun, with {} the other ranks"
     command = re.search(r"^([\w-]+) = .*:main", (BUNDLE / "pyproject.toml").read_text(), re.M)[1]
     ends = "a temporary folder, removed at the end"
@@ -293,6 +322,11 @@ def rights(entry):
         f"{flag(inspect, '--html')} py-spy; nvidia-smi –",
         f"{train.name} its data folder, checkpoints {launches.format(flag(train, '--nproc-per-node'))}",
         f"{evaluate.name} its data folder, a checkpoint {launches.format(flag(evaluate, '--nproc-per-node'))}",
+        f"{resumable.name} its state the folder given to {flag(resumable, '--output')} – –",
+        f"{metric.name} – – – in a launched world, the other ranks",
+        f"{wrapper.name} the log that it wrote the log, and a page beside it the command given to it; {log.name} –",
+        f"{prologue.name} – – srun, with {SMOKE.name} –",
+        f"{epilogue.name} the logs given to it a text and a page beside the first {log.name} –",
         f"{command} its own package the client's folder of skills – –",
         "torch itself makes an empty folder torchinductor_USER",
         f"{log.name} and {check.name} import and run nothing of what they read. {inspect.name} changes no process; it "

@@ -1869,8 +1869,9 @@ def absent_ranks(ranks):
 def not_here(absent, waiting):
     missing = [{"rank": r, "site": None, "helper": None} for r in absent]
     if len(missing) > max(1, len(waiting)):
-        return nothing("missing", f"{wait_texts(waiting)}; {does(missing, 'is not on this host')}: look there, "
-                       "and --merge the reports", waiting)
+        absence = does(missing, "is not among the processes that were looked at")
+        return nothing("missing", f"{wait_texts(waiting)}; {absence}: look on other hosts, and --merge the reports",
+                       waiting)
     verdict = found("missing", missing, waiting, "medium", "is not among the processes that were looked at (not "
                     "started, ended, or on another host)")
     seen = [r["rank"] for r in waiting]

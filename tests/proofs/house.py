@@ -60,7 +60,12 @@ def heart(entry):
     for link in read_page("README.md").links:
         if link.text == "PyTorch-Ignite":
             assert link.target in urls, f"README.md:{link.line}: the package does not name {link.target}"
-    entry.says(f"Its heart is {idist.__name__}.")
+    entry.says(f"Its heart is {idist.__name__}.", f"but for those marked {claims.NOT_VERIFIED}, has been run")
+    table = read_page("evals/RESULTS.md").entries
+    rows = {row[0]: row[1:] for e in table for t in e.tables if t.rows[0][0] == "with" for row in t.rows[1:]}
+    (runs, right, _, slow, _), (_, better, _, quick, _) = rows["none"], rows["bundle"]
+    entry.says(f"of {runs} tasks an agent did {right.split()[0]} right without the skill, {better.split()[0]} with it, "
+               f"in {slow} and {quick} s (median).")
 
 
 @proves("README.md#install")
@@ -85,8 +90,10 @@ def install(entry):
         ["Cursor", "`npx skills add <url> -g -y -a cursor`", again],
         ["GitHub Copilot", "`npx skills add <url> -g -y -a github-copilot`", again],
     ])
+    clients = "make clients"
+    assert "tests/clients" in recipe("clients")
     entry.says(
-        f"<url> is the address that you cloned from, or see this page at. Each line is run by the tests with the "
+        f"<url> is the address that you cloned from, or see this page at. {clients} runs each line with the "
         f"client's own command, in an empty home folder; the client then lists one skill, {name}.",
         f"For one project, clone into its {wheel.CLIENTS['claude'][1]}/ or {wheel.CLIENTS['codex'][1]}/, or leave -g "
         "away.",

@@ -3310,7 +3310,7 @@ COPY = r"""
 **Fix** `DistributedSampler(dataset, num_replicas=idist.get_world_size(), rank=idist.get_rank())`, or none: one is made for you. **Check**
 ### A metric depends on the number of processes
 **Means** the distributed sampler repeats samples until all ranks have the same number, and metrics count them: 9 samples on 2 ranks become 10. `drop_last=True` does not prevent it. **Check**
-**Fix** accept it for training; for exact scores count each sample id once, or evaluate in one process. **Check**
+**Fix** for exact scores count each sample id once, or evaluate in one process. **Check**
 ### A value too large by the world size
 **Means** it was reduced twice: the metrics of Ignite come reduced already. **Check**
 **Fix** remove it. **Check**

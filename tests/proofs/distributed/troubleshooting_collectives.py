@@ -43,6 +43,7 @@ def batch_size(entry):
 
     outcomes = run_world(2, fixed)
     assert values(outcomes) == [3, 3] and "'batch_size': 3" in outcomes[0].output
+    entry.says("the log line Use data loader kwargs for dataset '…'")
     entry.says(fix, "the line shows per_rank")
 
 
@@ -63,6 +64,7 @@ def no_set_epoch(entry):
 
     assert values(run_world(2, program)) == [True, True]
     assert values(run_world(2, lambda rank: program(rank, True))) == [False, False]
+    entry.says("the first batch of two epochs")
     entry.says("nobody calls set_epoch, neither the engine nor idist.auto_dataloader.")
     condition = "if idist.get_world_size() > 1"
     entry.says(f"on {event}: {fix}, only {condition}; in serial the call gives")
@@ -134,6 +136,7 @@ def foreign_sampler(entry):
         idist.auto_dataloader(range(6))
 
     assert not any(out.warnings for out in run_world(2, fixed))
+    entry.says("how the sampler was made")  # by other numbers above
     entry.says(f"{fix}, or none: one is made for you", "no warning")
 
 
@@ -155,6 +158,17 @@ def padding_is_counted(entry):
     entry.says(f"{total} samples on {len(two)} ranks become {padded}.")
     assert values(run_world(2, lambda rank: program(rank, drop_last=True)))[0][1] == padded
     entry.says("drop_last=True does not prevent it.")
+
+    def once(rank):
+        seen = {}
+        loader = idist.auto_dataloader(list(enumerate(data.tolist())), batch_size=2, shuffle=False)
+        Engine(lambda engine, batch: seen.update(zip(batch[0].tolist(), batch[1].tolist()))).run(loader)
+        all_ids = {k: v for share in idist.all_gather(seen) for k, v in share.items()}
+        return sum(all_ids.values()) / len(all_ids)
+
+    assert all(abs(v - serial) < 1e-6 for v in values(run_world(2, once)))
+    assert abs(values(run_world(1, program))[0][0] - serial) < 1e-6
+    entry.says("for exact scores count each sample id once, or evaluate in one process.")
     entry.says(
         "len(loader.sampler) * idist.get_world_size() against the size of the data.", "the score equals the serial one"
     )
@@ -172,7 +186,8 @@ def reduced_twice(entry):
     (value, twice), _ = values(run_world(2, program))
     assert twice == 2 * value and value == values([run_serial(program)])[0][0]
     entry.says(
-        "it was reduced twice: the metrics of Ignite come reduced already.", "idist.all_reduce of engine.state.metrics."
+        "it was reduced twice: the metrics of Ignite come reduced already.",
+        "an idist.all_reduce of engine.state.metrics."
     )
     entry.says("remove it. Proof the value equals the serial one")
 
@@ -200,7 +215,7 @@ def same_random_numbers(entry):
         return torch.rand(1, generator=generator).item()
 
     assert len(set(values(run_world(2, own)))) == 2
-    entry.says("from a torch.Generator of your own, seeded with the base seed plus idist.get_rank().")
+    entry.says("draw from a torch.Generator of your own, seeded with the base seed plus idist.get_rank().")
     entry.says("either all ranks were given the same seed, or a sampler", "the ranks draw different numbers")
 
 
@@ -210,8 +225,11 @@ def arguments_dropped(entry):
         with idist.Parallel("gloo", timeout=7, nnodes=5, node_rank=3, no_such_name=1):
             return group_timeout(), idist.get_nnodes()
 
-    timeout, nodes = values(run_world(2, dropped, init=None))[0]
+    out = run_world(2, dropped, init=None)[0]
+    timeout, nodes = values([out])[0]
     assert nodes == 1
+    assert "timeout" not in out.output and "node_rank" not in out.output and not out.warnings
+    entry.says("nothing is logged")
     entry.says("without nproc_per_node, idist.Parallel drops every other argument except init_method")
 
     def unknown():
@@ -251,6 +269,10 @@ def serial_checks_nothing(entry):
 
     assert raised(run_serial(two), "ProcessRaisedException")
     entry.says(f"run with two local processes: {check}.")
+    assert "all_reduce" in run_serial(two).message
+    assert values([run_serial(lambda: idist.all_reduce(1.0))]) == [1.0]  # repaired, as the text asks
+    assert values(run_world(2, lambda rank: idist.all_reduce(1.0))) == [2.0, 2.0]
+    entry.says("what the two-process run names. Proof both runs pass")
 
 
 @symptom("a-broadcast-number-is-not-exact")
@@ -331,6 +353,7 @@ def input_type(entry):
     assert values(run_world(2, lambda rank: idist.all_reduce(evaluate(fix, x=[1, 2])).tolist())) == [[2, 4]] * 2
     assert values(run_world(2, lambda rank: idist.all_gather({"rank": rank}))) == [[{"rank": 0}, {"rank": 1}]] * 2
     entry.says(f"{fix}; objects go through idist.all_gather.")
+    entry.says("the type on the rank that raises", "all ranks pass")
     entry.says("On the other ranks this is a hang or a closed connection.")
 
 
@@ -346,7 +369,7 @@ def operation(entry):
     entry.says(f"the gloo and nccl operations are {', '.join(accepted)}, in capitals, as str.", "op=.")
     fix = "idist.all_reduce(x) / idist.get_world_size()"
     assert values(run_world(2, lambda rank: evaluate(fix, x=float(rank)))) == [0.5, 0.5]
-    entry.says(f"a mean is {fix}.")
+    entry.says(f"a mean is {fix}.", "it equals the mean")
 
 
 @symptom("argument-ranks-should-be-list-of-int")
@@ -453,6 +476,9 @@ def torch_too_old(entry):
     entry.heading(raised(run_world(2, program)[0], "RuntimeError"))
     fix = 'idist.all_gather({"a": 1})'
     assert values(run_world(2, lambda rank: evaluate(fix))) == [[{"a": 1}] * 2] * 2
+    tensors = run_world(2, lambda rank: (setattr(torch, "__version__", "1.6.0"), idist.all_gather(torch.ones(1)))[1])
+    assert [t.tolist() for t in values(tensors)] == [[1.0, 1.0]] * 2  # even the old one gathers tensors
+    entry.says("update torch, or gather tensors")
     entry.says("a torch far too old for idist.all_gather of objects.", "torch.__version__.", f"{fix} returns a list")
     assert python_c("import torch; print(torch.__version__)") == torch.__version__
 

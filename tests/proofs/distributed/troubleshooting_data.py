@@ -80,6 +80,7 @@ def sampler_changed(entry):
         out = run_serial(program)
         raised(out, "RuntimeError")
         entry.heading(f"{out.error}: {out.message}")
+    entry.says("assignments to the sampler's attributes")  # the one line that tells `program` from `fixed`
     entry.says("drawn and expected by DistributedProxySampler differ: someone changed num_samples or total_size")
 
     def fixed():
@@ -94,9 +95,10 @@ def sampler_changed(entry):
 @symptom("-not-supported-between-instances-of-nonetype-and-int")
 def no_batch_size(entry):
     call = "batch_size=None"
-    entry.heading(
-        raised(run_world(2, lambda rank: evaluate(f"idist.auto_dataloader(range(4), {call})"))[0], "TypeError")
-    )
+    out = run_world(2, lambda rank: evaluate(f"idist.auto_dataloader(range(4), {call})"))[0]
+    entry.heading(raised(out, "TypeError"))
+    assert "in auto_dataloader" in out.traceback
+    entry.says("Check the call")
     values([run_serial(lambda: evaluate(f"idist.auto_dataloader(range(4), {call})") and None)])
     entry.says(f"{call} (no automatic batching) in idist.auto_dataloader works in serial only.")
 
@@ -114,12 +116,15 @@ def no_batch_size(entry):
 @symptom("default-process-group-has-not-been-initialized")
 def sampler_before_group(entry):
     for make in (DistributedSampler, lambda data, *rest: idist.DistributedProxySampler(SequentialSampler(data), *rest)):
-        entry.heading(raised(run_serial(lambda: make(range(8))), "ValueError"))
+        out = run_serial(lambda: make(range(8)))
+        entry.heading(raised(out, "ValueError"))
+        assert "make(range(8))" in out.traceback  # it names the line where the sampler is made
         values([run_serial(lambda: len(make(range(8), 2, 0)))])
         values(run_world(2, lambda rank: len(make(range(8)))))
     entry.says("DistributedSampler or DistributedProxySampler was made before the group exists.")
     entry.says(
-        "at import or above run.", "make it inside the function that run calls, or pass num_replicas= and rank=."
+        "the traceback: at import or above run.",
+        "make it inside the function that run calls, or pass num_replicas= and rank=."
     )
     entry.says("Proof it is made")
 
@@ -135,7 +140,9 @@ class Stream(IterableDataset):
 def shuffled_stream(entry):
     out = run_world(2, lambda rank: idist.auto_dataloader(Stream(), batch_size=2, shuffle=True))[0]
     entry.heading(raised(out, "ValueError"))
-    values(run_world(2, lambda rank: len(list(idist.auto_dataloader(Stream(), batch_size=2)))))
+    assert "in auto_dataloader" in out.traceback
+    assert values(run_world(2, lambda rank: len(list(idist.auto_dataloader(Stream(), batch_size=2))))) == [2, 2]
+    entry.says("Check the call. Fix drop shuffle=;", "the loader is made")
     entry.says("an IterableDataset has no order to shuffle.", "drop shuffle=; shuffle inside the data set.")
 
 
@@ -207,6 +214,7 @@ def device_ids(entry):
         idist.auto_model(fake, device_ids=[rank])
 
     entry.heading(raised(run_world(2, program)[0], "ValueError"))
+    entry.says("Check its arguments")  # the call that raised gives device_ids, the one below does not
     entry.says("idist.auto_model sets device_ids itself from the local rank when CUDA is there.")
     fix = "idist.auto_model(model, find_unused_parameters=True)"
 
@@ -216,7 +224,7 @@ def device_ids(entry):
 
     outcomes = run_world(2, fixed)
     assert values(outcomes) == [("DistributedDataParallel", True)] * 2
-    entry.says(f"the other arguments of DistributedDataParallel pass: {fix}.")
+    entry.says(f"Fix drop it; the other arguments of DistributedDataParallel pass: {fix}.")
     entry.quotes(outcomes[0].output)
     line = "Apply torch DistributedDataParallel on model"
     assert line in outcomes[0].output
@@ -254,7 +262,9 @@ def argument_of_wrapper(entry):
 
     assert "DataParallel {'find_unused_parameters': True}" in run_serial(many).output
     entry.says("On several GPUs without a group it goes to DataParallel.", "the name after __init__().")
-    entry.says("arguments of DistributedDataParallel only")
+    known = run_world(2, lambda rank: type(idist.auto_model(model(), find_unused_parameters=True)).__name__)
+    assert values(known) == ["DistributedDataParallel"] * 2
+    entry.says("arguments of DistributedDataParallel only", "Proof it is wrapped")
     entry.says("nothing is wrapped and it passes in silence.")
 
 
@@ -350,6 +360,7 @@ def prefix_of_wrapper(entry):
     out = run_world(2, all_ways)[0]
     entry.heading(raised(out, "RuntimeError"))
     assert "    program(rank)\n" in out.traceback, out.traceback  # the last one, with the state as it was, and no other
+    entry.says("the first key of the file")  # begins with module., see `program`
     entry.says("the state was saved from the wrapped model, with module. before each name.")
     entry.says(f"save {save}, or use Checkpoint, which unwraps; for a file that exists {fix}.")
     entry.says("Proof it loads")
@@ -367,6 +378,7 @@ def nothing_seen(entry):
         return average.compute()
 
     assert values(run_world(2, one_rank_saw)) == [4.0, 4.0]
+    entry.says("the metric has a value", "the number of samples")  # 0 above, 1 here
     entry.says("compute on a metric that saw no sample on any rank.")
     empty = raised(run_serial(lambda: Engine(lambda e, b: None).run([])), "ValueError")
     entry.says(f"as for {empty.split('.')[0]}")
@@ -391,6 +403,9 @@ def folder_not_empty(entry):
     entry.says(
         "ModelCheckpoint found an old run; only the rank that saves looks and raises, the others lose their peer."
     )
+    with tempfile.TemporaryDirectory() as fresh:
+        values(run_world(2, lambda rank: ModelCheckpoint(fresh, "x") and None))
+    entry.says("Check the folder")  # with x_1.pt it raised, empty it does not
     entry.says(f"a folder per run, or {fix}.")
     entry.says("all ranks pass the constructor")
 
@@ -452,6 +467,7 @@ def loaded_to_gpu_0(entry):
         assert evaluate(fix, path=path)["a"].device.type == "cpu"
     entry.not_verified("each rank loaded the file to the device it was saved from.", "pytorch/pytorch#23138")
     entry.not_verified(f"nvidia-smi shows all ranks on GPU 0. Fix {fix}.", "pytorch/pytorch#23138")
+    entry.not_verified("one process per GPU.", "pytorch/pytorch#23138")
     entry.not_verified("(not verified here: pytorch/pytorch#23138.)", "pytorch/pytorch#23138")
 
 
@@ -478,6 +494,7 @@ def lines_repeated(entry):
     assert all("one line" in out.output for out in run_world(2, before, init=None))
     outcomes = run_world(2, after)
     assert "one line" in outcomes[0].output and "bar" in outcomes[0].output and not outcomes[1].output.strip()
+    entry.says("where the logger is made")  # in `before` and `after` it is made by the same call
     import inspect
 
     from ignite.handlers import ProgressBar
@@ -503,6 +520,12 @@ def ranks_silent(entry):
     entry.says(f"a logger from setup_logger has a {handlers[1][0]} on ranks above 0.", "logger.handlers.")
     outcomes = run_world(2, lambda rank: evaluate(fix, setup_logger=setup_logger).info("heard"))
     assert all("heard" in out.output for out in outcomes)
+
+    def with_rank(rank):
+        setup_logger("train", distributed_rank=0, format=f"[{idist.get_rank()}] %(message)s").info("heard")
+
+    assert [out.output.strip()[:9] for out in run_world(2, with_rank)] == ["[0] heard", "[1] heard"]
+    entry.says("put the rank into the format")
     entry.says(f"{fix} speaks on every rank")
     entry.says("each rank writes")
 

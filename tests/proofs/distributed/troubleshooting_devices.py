@@ -57,7 +57,7 @@ def no_device_per_rank(entry):
 
     outcomes = run_world(2, initialised, init=None)
     assert [f"device {rank}" in out.output for rank, out in enumerate(outcomes)] == [True, True]
-    entry.says("or let idist.initialize do it")
+    entry.says("or let idist.initialize do it", "no warning")
     entry.says("(Run here with a pretended GPU.)")
 
 
@@ -96,6 +96,7 @@ def duplicate_gpu(entry):
         "more processes than GPUs on the node, or no torch.cuda.set_device. Check nvidia-smi -L.",
         "pytorch/pytorch#47885",
     )
+    entry.not_verified("Fix as many processes as GPUs. Proof the group passes a barrier.", "pytorch/pytorch#47885")
     entry.not_verified("(not verified here: pytorch/pytorch#47885.)", "pytorch/pytorch#47885")
 
 
@@ -109,13 +110,19 @@ def watchdog(entry):
     code = "timeout=timedelta(hours=1)"
     values(run_world(1, lambda rank: evaluate(f"idist.initialize('gloo', {code})"), init=None))
     entry.says(f"a longer timeout, {code}, only for a wait that is meant.")
+    entry.not_verified("It hangs, with the stack of the ranks that do not report it. Fix the same collectives on all "
+                       "ranks;",
+                       "pytorch/pytorch#54059")
+    entry.not_verified("Proof the step passes.", "pytorch/pytorch#54059")
     entry.not_verified("(not verified here: pytorch/pytorch#54059.)", "pytorch/pytorch#54059")
 
 
 @symptom("hangs-at-the-first-collective-with-the-gpus-at-full-load")
 def peer_to_peer(entry):
     entry.not_verified(
-        "NCCL_DEBUG=INFO, then the same job with NCCL_P2P_DISABLE=1. Fix if that helps, turn off IOMMU or ACS",
+        "NCCL_DEBUG=INFO, then the same job with NCCL_P2P_DISABLE=1. Fix if that helps, turn off IOMMU or ACS, or "
+        "keep the "
+        "variable.",
         "NVIDIA/nccl#257",
     )
     for text in ("every rank is in the same collective.",
@@ -150,7 +157,7 @@ def horovod_twice(entry):
         'idist.initialize("horovod") takes an initialized Horovod.',
         f"{source}; tests/horovod",
     )
-    entry.not_verified('your code for hvd.init. Fix leave it to idist.initialize("horovod").', source)
+    entry.not_verified('your code for hvd.init. Fix leave it to idist.initialize("horovod"). Proof no error.', source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 
 
@@ -158,7 +165,8 @@ def horovod_twice(entry):
 def horovod_nodes(entry):
     source = in_source("horovod.py", entry.entry.heading)
     entry.not_verified("nnodes or node_rank was given with Horovod. Check the arguments of idist.spawn.", source)
-    entry.not_verified('hosts="node0:4,node1:4" and nproc_per_node as the number of all processes.', source)
+    entry.not_verified('hosts="node0:4,node1:4" and nproc_per_node as the number of all processes. Proof all start.',
+                       source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 
 
@@ -178,7 +186,7 @@ def horovod_groups(entry):
     entry.not_verified(
         f"Operations there are {', '.join(operations)}; ADASUM needs a Horovod with MPI.", f"{source}; tests/horovod"
     )
-    entry.not_verified("group=. Fix gather tensors and reduce by hand.", source)
+    entry.not_verified("group=. Fix gather tensors and reduce by hand. Proof no error.", source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 
 
@@ -219,6 +227,7 @@ def xla_objects(entry):
     source = in_source("xla.py", entry.entry.heading)
     group = "Argument group should be list of int"
     in_source("xla.py", group)
+    entry.not_verified("Check the type. Fix gather tensors. Proof no error.", source)
     entry.not_verified(f"only tensors, numbers and str can be gathered there; a group must be a list: {group}.", source)
     entry.not_verified(f"(not verified here: {source.split(':')[0]}.)", source)
 
@@ -237,4 +246,5 @@ def xla_pin_memory(entry):
     entry.quotes(out.warnings[0])
     entry.says(out.warnings[0].split("True. ")[1], "the call of idist.auto_dataloader.", "drop pin_memory=.")
     assert not run_serial(lambda: program({})).warnings
+    entry.says("no warning")
     entry.says("a warning; Ignite goes on:", "(Run here by pretending that the backend is XLA.)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ignite.metrics import Accuracy, RunningAverage
 from support.explain import LOGS, SCRIPT, cases, verdict
 from support.hanging import hanging, inspect, inspect_job, play
 from support.pages import read_page
-from support.world import run_world, values
+from support.world import run_serial, run_world, values
 from torch import nn
 from torch.utils.data import Sampler
 
@@ -123,6 +124,8 @@ def first_call_on_one_rank(entry):
             return os.listdir(folder)
 
     assert values(run_world(2, everywhere, init="torch")) == [["x.pt"], []]
+    assert values(run_world(2, everywhere)) == [["x.pt"], []]  # idist.initialize creates the group
+    entry.says("or let idist.initialize create the group; and build handlers on every rank: they write on one")
     entry.says("build handlers on every rank: they write on one", "rank 0 passes the constructor alone")
     entry.says("you created the process group yourself; Ignite's first call on it is a collective, and it stood")
     entry.says("which rank makes the first Ignite call")
@@ -189,6 +192,7 @@ def forward_on_one_rank(entry):
     entry.says(
         "one rank is in forward of DistributedDataParallel.", "with buffers, as in batch norm, it broadcasts them"
     )
+    entry.says("calls of the model under a rank condition")
     values(standing(lambda rank: program(rank, inner=True)))
     entry.says("call the inner model there: model.module.", "rank 0 alone gets its output")
     entry.says("the wrapped model was called on one rank only (a look at one sample, an export):")
@@ -231,17 +235,19 @@ def uneven_batches(entry):
 
 @symptom("hangs-at-a-barrier-in-a-handler-of-one-rank")
 def barrier_in_one_rank_only(entry):
-    def program(rank):
+    def program(rank, call=lambda: idist.barrier()):
         @idist.one_rank_only()
         def handler():
-            idist.barrier()
+            call()
 
         handler()
 
     waited(standing(program)[0], "utils.py", "in wrapper", "in handler", "in barrier")
+    for call in (evaluation, lambda: idist.all_reduce(1)):
+        waited(standing(lambda rank: program(rank, call))[0], "in wrapper", "in handler", "in all_reduce")
+    entry.says("the decorated function for idist.barrier, a metric, idist.all_reduce.")
     assert idist.one_rank_only.__code__.co_filename.endswith("utils.py")
     entry.says("one rank is in barrier, called by your function below wrapper in utils.py, which is one_rank_only.")
-    entry.says("for idist.barrier, a metric, idist.all_reduce.")
     fix = "idist.one_rank_only(with_barrier=True)"
 
     def fixed(rank):
@@ -276,8 +282,12 @@ def error_skips_barrier(entry):
                 pass
 
         waited(standing(swallowed)[1], "in barrier", frame)
+        start = time.monotonic()
         guilty, victim = run_world(2, program)
         assert raised(guilty, "OSError") == "disk full" and "by peer" in victim.message
+        assert time.monotonic() - start < 15
+        assert f"in {program.__name__}" in guilty.traceback and "disk full" not in victim.output
+    entry.says("the log of the rank that runs the block", "all ranks end within seconds")
     entry.says(
         "perhaps swallowed by your except; the others wait in barrier below one_rank_first, or directly below wrapper "
         "in utils.py, which is one_rank_only."
@@ -358,6 +368,7 @@ def group_by_members(entry):
         return total, idist.all_reduce(rank + 1, group=idist.new_group([0, 1]))
 
     assert values(run_world(2, fixed)) == [(1, 3), (None, 3)]
+    entry.says("conditions around idist.new_group and")  # `program` above has one, `fixed` none
     entry.says(f"make every group on all ranks, members or not, in the same order: {fix}; then use it on its members")
     entry.says("a second group is made on all ranks")
     entry.says("an earlier group was made on some ranks only.")
@@ -384,6 +395,13 @@ def empty_sampler(entry):
     entry.says("the stack is in __iter__ of auto.py; no collective, one core at full load")
     assert evaluate("list(sampler)", sampler=Nothing()) == [] and len(Nothing()) == 4
     entry.says("and DistributedProxySampler draws until it has enough", "list(sampler) is empty")
-    entry.says("list(sampler) has len(sampler) items")
+
+    class Fixed(Nothing):
+        def __iter__(self):
+            return iter(range(len(self)))
+
+    assert len(evaluate("list(sampler)", sampler=Fixed())) == evaluate("len(sampler)", sampler=Fixed())
+    assert values([run_serial(lambda: list(idist.DistributedProxySampler(Fixed(), 2, 1)))]) == [[1, 3]]
+    entry.says("the sampler. Proof list(sampler) has len(sampler) items")
     assert not dist.is_initialized() and python_c("print(1)") == "1"
     entry.says("your sampler has a length but yields nothing, and DistributedProxySampler")

@@ -122,7 +122,7 @@ def tcp_init_method(entry):
             parallel.run(lambda local_rank: print("world", idist.get_world_size()))
 
     assert all("world 2" in out.output for out in run_world(2, fixed, init=None)[:1])
-    entry.says("leave it out and set MASTER_ADDR and MASTER_PORT")
+    entry.says("leave it out and set MASTER_ADDR and MASTER_PORT, or pass master_addr= and master_port= next to")
     entry.says("pass master_addr= and master_port= next to nproc_per_node=.")  # run in arguments_of_parallel
     entry.says("idist.get_world_size() is what you asked for")
 
@@ -164,7 +164,8 @@ def address_and_file(entry):
             "constructor.",
         )
         assert program().output.count("world 2") == 2
-        entry.says("init_method alone; several hosts: master_addr and master_port alone", "run starts its processes")
+        entry.says("which of the two you want")  # address and file fail together, each alone starts
+    entry.says("init_method alone; several hosts: master_addr and master_port alone", "run starts its processes")
 
 
 @symptom("both-rank-and-world_size-should-be-provided-but-given--and-")
@@ -213,6 +214,7 @@ def group_made_twice(entry):
         idist.initialize("gloo")
 
     values(run_world(1, again))
+    entry.says("Fix create the group in one place;")  # made twice it raised three times above, made once it runs
     entry.says("inside it use plain idist.Parallel(), which adopts the group, or call idist.finalize() first")
     entry.says("idist.backend() inside reports the group's backend")
     entry.says("a group exists already:", "before them. Processes forked from such a program say")
@@ -251,6 +253,7 @@ def spawn_without_args(entry):
     out = run_serial(lambda: (notebook(), evaluate(fix, training=lambda local_rank: print("local rank", local_rank))))
     values([out])
     assert [out.output.count(f"local rank {r}") for r in range(3)] == [1, 1, 0], out.output  # lines may run together
+    entry.says("Check the call")
     entry.says("idist.spawn wants the tuple of arguments even when it is empty")
     entry.says(f"{fix}; the local rank is put in front of args for you", "training runs once per process")
 
@@ -369,6 +372,7 @@ def old_launcher(entry):
     outcomes = run_world(2, fixed, init=None)
     assert [f"local {r} {r}" in o.output for r, o in enumerate(outcomes)] == [True, True]
     assert not any(o.warnings for o in outcomes)
+    entry.says("how the job is started")  # through the old module it warns, with the variables of torchrun not
     entry.says(
         f"torchrun, {fix} without nproc_per_node, and the local_rank that your function receives as first argument"
     )
@@ -388,7 +392,12 @@ def option_for_the_script(entry):
     fix = "torchrun --nproc_per_node=2 -- train.py --nproc 2"
     args = values([run_serial(lambda: parse_args(fix.split()[1:]))])[0]
     assert (args.nproc_per_node, args.training_script_args) == ("2", ["--nproc", "2"])
-    entry.says(f"options of the script after --, as in {fix}, or")
+    renamed = values([run_serial(lambda: parse_args(["train.py", "--processes", "2"]))])[0]
+    assert renamed.training_script_args == ["--processes", "2"]
+    entry.says(f"options of the script after --, as in {fix}, or under a name that torchrun does not know.")
+    behind = values([run_serial(lambda: parse_args(["--nproc_per_node=2", "--", "train.py", "--nproc", "2"]))])[0]
+    assert behind.training_script_args == args.training_script_args  # the same words in another order were refused
+    entry.says("the order of the command line")
     entry.says("torchrun read an option that was meant for your script.", "Proof the script sees it")
 
 

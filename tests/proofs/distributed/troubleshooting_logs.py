@@ -15,7 +15,8 @@ from pathlib import Path
 import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-from ignite.handlers import Checkpoint
+from ignite.engine import Engine
+from ignite.handlers import Checkpoint, DiskSaver
 from support import BUNDLE
 from support.world import run_serial, run_world, values
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
@@ -97,7 +98,9 @@ def own_exception(entry):
             sys.excepthook(type(e), e, e.__traceback__)
 
     prefix = re.search(r"\[rank1\]:", run_world(2, hooked)[1].output)[0]
-    entry.says(f"{prefix} before a line names its rank")
+    assert values(run_world(2, lambda rank: idist.all_reduce(1))) == [2, 2]  # without the cause of the traceback
+    entry.says(f"{prefix} before a line names its rank", "the first traceback by time that is",
+               "what that traceback says", "no rank ends before the others")
 
 
 @symptom("a-rank-is-killed")
@@ -187,6 +190,7 @@ def left(entry):
         return names["step"]
 
     assert values(run_world(2, together)) == [4, 4]
+    entry.says("all ranks leave in the same step")
     entry.says(f"decide on all ranks together: {fix}")
 
 
@@ -261,7 +265,11 @@ def disk_full(entry):
         "df -h, and df -i, which counts files",
     )
     assert Checkpoint({"m": torch.nn.Linear(1, 1)}, lambda *a: None, n_saved=2)._saved == []
-    entry.says("n_saved= of Checkpoint bounds what is kept")
+    with tempfile.TemporaryDirectory() as room:
+        disk = DiskSaver(room, require_empty=False)
+        assert run_serial(lambda: Checkpoint({"m": torch.nn.Linear(1, 1)}, disk)(Engine(lambda e, b: None))).ok
+        assert os.listdir(room) == ["m_0.pt"] or os.listdir(room) == ["model_0.pt"], os.listdir(room)
+    entry.says("make room, or write elsewhere; n_saved= of Checkpoint bounds what is kept", "a checkpoint is written")
 
 
 @symptom("rank--failed-to-pass-monitoredbarrier-in--ms")
@@ -290,6 +298,8 @@ def monitored(entry):
     patient = "timeout=timedelta(minutes=10)"
     options = evaluate(f"dict({patient})")
     assert values(run_world(2, lambda rank: dist.monitored_barrier(**options))) == [None, None]
+    entry.says("let that rank reach the barrier, or give it the time that it needs", "all ranks pass the barrier")
+    entry.says("the last line, or the stack, of the rank that is named")  # rank 1 was in store.wait, not in the barrier
     entry.says(f"give it the time that it needs: {patient}")
 
 
@@ -321,4 +331,15 @@ def different_places(entry):
         return evaluate(fix, flag=flag)
 
     assert values(run_world(3, agrees)) == [1, 1, 1]
+    entry.says("your own lines in the tracebacks or stacks, rank by rank; look at the few first")  # `places` above
+
+    def moved(rank):
+        idist.broadcast(torch.ones(1), src=2)  # out of the condition
+        if agrees(rank):  # or the same everywhere
+            idist.barrier()
+        return idist.all_reduce(1)
+
+    assert values(run_world(3, moved)) == [3, 3, 3]
+    entry.says("the same collectives on all ranks in the same order: move the call out of the condition, or make the",
+               "all ranks pass both lines")
     entry.says(f"make the condition the same everywhere with {fix}")

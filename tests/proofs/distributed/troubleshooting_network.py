@@ -263,6 +263,9 @@ def peer_gone(entry):
         entry.heading(message.replace("Connection reset by peer", "Connection closed by peer"))
         assert not guilty.ok
     assert said <= {"closed", "reset"}
+    assert "first error" in str(run_world(2, leaves)[1].message)
+    assert values(run_world(2, lambda rank: idist.all_reduce(1))) == [2, 2]  # the first error taken away, both end
+    entry.says("Fix what the first rank died of. Proof no rank ends before the others.")
     entry.says("Connection reset by peer is the same. This rank is a victim.")
     entry.says(f"an exit code {guilty.exit_code} and no traceback points at the kernel's memory killer (dmesg)")
     assert guilty.exit_code == -signal.SIGKILL
@@ -277,6 +280,10 @@ def peer_frozen(entry):
     outcomes = standing(lambda r: r or idist.all_reduce(1))
     waited(outcomes[0], "all_reduce")
     entry.heading(outcomes[0].message)
+    assert outcomes[1].ok and "Timed out" not in outcomes[1].output  # the one that did not come is silent
+    entry.says("the stack of the rank that does not report this")
+    assert values(standing(lambda r: idist.all_reduce(1))) == [2, 2]
+    entry.says("the ranks end together")
     sending = standing(lambda r: idist.all_reduce(1) if r else None)[1]
     waited(sending, "all_reduce")
     assert "for send operation to complete" in sending.message

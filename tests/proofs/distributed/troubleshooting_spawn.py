@@ -76,6 +76,8 @@ def program_on_stdin(entry):
     fixed = play(PROGRAM.replace("START", GUARD).replace("nproc_per_node=1", f"nproc_per_node=1, {fix}"))
     values([fixed])
     assert "ran 0" in fixed.output
+    assert "Traceback" in out.output and "<stdin>" in out.output
+    entry.says("the traceback of the child")
     entry.says(f"a file, or {fix} on CPU")
     entry.says("Proof the children start")
 
@@ -92,6 +94,8 @@ def child_killed(entry):
     out = forked(training)
     entry.heading(raised(out, "ProcessExitedException"))
     assert "signal SIGKILL" in out.message and "got SIGTERM" in out.output
+    values([forked(lambda local_rank: idist.barrier())])  # nothing kills, so the parent returns
+    entry.says("Proof the parent returns")
     entry.says(f"{out.error}: a spawned child was killed from outside, with SIGKILL mostly by the kernel for lack "
                "of memory;")
     entry.says("the others were then ended with SIGTERM")
@@ -110,6 +114,8 @@ def child_exited(entry):
         raise ValueError("the reason")
 
     assert "ValueError: the reason" in forked(raises).message
+    assert values([forked(lambda local_rank: None)]) == [None]
+    entry.says("the parent returns")
     entry.says("raise an exception instead of sys.exit, so that its text reaches the parent")
     entry.says("Fix that; raise an exception")
 
@@ -147,6 +153,7 @@ def not_picklable(entry):
     entry.says("spawn pickles the function and its arguments, and this is a local function or a lambda.")
     entry.says(f"A lock, an open file or an engine among the arguments gives {out.message}.")
     entry.says("what you pass to run.")
+    entry.says("Proof the children start")
     values([forked(local)])  # nothing is pickled under fork; a module-level function is run in no_main_guard
     entry.says("a function at module level that builds loaders, engines and loggers itself; or torchrun")
 
@@ -166,6 +173,8 @@ def function_under_guard(entry):
         idist.spawn("gloo", print, ())
 
     assert run_serial(method).output.split() == ["spawn", "fork"]
+    values([play(PROGRAM.replace("START", GUARD), "train.py")])  # defined at module level of a file
+    entry.says("where it is defined", "the children start")
     entry.says("in a notebook keep the start method fork, which Ignite chooses itself under IPython")
     entry.says("the child does not find your function: it was defined", "move it to module level in a file")
 
@@ -194,6 +203,8 @@ def unknown_start_method(entry):
     methods = multiprocessing.get_all_start_methods()
     name = run_serial(default).output.strip()
     assert set(methods) == {"fork", "spawn", "forkserver"}
+    values([forked(lambda local_rank: None, start_method="fork")])
+    entry.says("the children start")
     entry.says("start_method=.", f"{name} (default), fork or forkserver.")
     assert values(run_world(1, lambda r: r)) == [0]
     entry.says("an unknown start method.")

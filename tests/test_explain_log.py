@@ -159,3 +159,59 @@ def test_exit_codes(tmp_path, capsys):
         with pytest.raises(SystemExit) as e:
             main(argv)
         assert e.value.code == code
+
+
+def test_source_in_a_traceback_is_nothing_that_the_job_said(tmp_path):
+    """A rank that fails in the very line that would have said the end has not reached it."""
+    text = (
+        "rank 0: step 1 loss 0.5\nrank 1: step 1 loss 0.5\n"
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "train.py", line 9, in <module>\n'
+        '[rank1]:     print("training finished, best " + best, world_size=64)\n'
+        "[rank1]:           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        '[rank1]: TypeError: can only concatenate str (not "float") to str\n'
+    )
+    for said in (text, text.replace("[rank1]: ", ""), stamped(text)):
+        (tmp_path / "job.log").write_text(said)
+        found = verdict(tmp_path / "job.log")
+        assert found["outcome"] == "failed" and "TypeError" in found["text"], found
+        assert found["victims"] in ([0], []), found
+
+
+def test_who_is_missing_is_read_without_an_exception(tmp_path):
+    """What torch logs before it raises, of a log whose exception is lost; and a line that leaves nobody waiting."""
+    steps = "".join(f"rank {r}: step {s}\n" for s in range(3) for r in range(3))
+    said = "[E1202 01:00:00.0 ProcessGroupGloo.cpp:143] Rank 1 failed to pass monitoredBarrier in 2000 ms\n"
+    (tmp_path / "job.log").write_text(steps + said)
+    found = verdict(tmp_path / "job.log")
+    assert (found["guilty_ranks"], found["victims"]) == ([1], [0, 2]), found
+    assert found["cause"] == program().IDS["barrier"] and "2000 ms. Its last line" in found["text"], found
+    (tmp_path / "job.log").write_text("world size 2\n[E x.cpp:1] Timeout at collective: [0, 1] never joined\n")
+    found = verdict(tmp_path / "job.log")
+    assert (found["outcome"], found["guilty_ranks"], found["confidence"]) == ("failed", [], "low"), found
+
+
+DOG = "[rank{0}]:[E1202 01:00:00.0 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: "
+DOG += "WorkNCCL(SeqNum={1}, OpType={2}, NumelIn=1) ran for 600000 milliseconds before timing out.\n"
+
+
+@pytest.mark.parametrize("others, says", [
+    ([(3, 8, "BROADCAST"), (4, 8, "BROADCAST")], "Ranks 3, 4 were in BROADCAST number 8, the others in ALLREDUCE"),
+    ([(3, 8, "BROADCAST"), (4, 7, "ALLGATHER")],
+     "Ranks 3, 4 were in ALLGATHER number 7 (rank 4) and BROADCAST number 8 (rank 3), the others in ALLREDUCE"),
+    ([(3, 8, "BROADCAST")], "Rank 3 was in BROADCAST number 8, the others in ALLREDUCE number 9."),
+])  # fmt: skip
+def test_ranks_in_other_operations_of_nccl(others, says, tmp_path):
+    text = "".join(DOG.format(*work) for work in [(r, 9, "ALLREDUCE") for r in range(3)] + others)
+    (tmp_path / "job.log").write_text(text)
+    found = verdict(tmp_path / "job.log")
+    assert says in found["text"] and found["guilty_ranks"] == [r for r, *_ in others], found
+    assert found["victims"] == [0, 1, 2], found
+
+
+def test_the_page_does_not_overwrite_a_log(tmp_path, capsys):
+    text = (LOGS / "torchrun-raise.log").read_text()
+    (tmp_path / "job.log").write_text(text)
+    for given in (tmp_path / "job.log", tmp_path):
+        assert program().main([str(given), "--html", str(tmp_path / "job.log")]) == 2
+        assert "overwrite" in capsys.readouterr().err and (tmp_path / "job.log").read_text() == text

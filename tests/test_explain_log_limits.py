@@ -85,6 +85,8 @@ def broken():
     yield "tasks", b"srun: error: n: tasks 0-99999999: Killed\n"
     yield "huge number", b"rank " + b"9" * 5000 + b": x\nexitcode : " + b"9" * 5000 + b"\nworld size " + b"9" * 5000
     yield "table", b"Failures:\n  rank      : x\n  exitcode  : 1 (pid: 1)\nRoot Cause (first observed failure):\n" * 500
+    for prefix in ("1" * 40 + "x", "1: " * 40 + "x", " " * 3000 + "x", "[a:1]:" * 40 + "x"):
+        yield f"prefix {prefix[:4]}", f"{prefix}[rank1]: Traceback (most recent call last):\n".encode()
     yield "cut gzip", gzip.compress(log)[:900]
     yield "broken gzip", gzip.compress(log)[:600] + b"garbage" * 100
     for n in range(30):

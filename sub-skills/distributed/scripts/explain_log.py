@@ -188,7 +188,7 @@ class Event:
     def __init__(self, kind, rank, source, line, text, order, **more):
         self.kind, self.rank, self.source, self.line, self.text, self.order = kind, rank, source, line, text, order
         self.time, self.count, self.frames, self.uncaught, self.code, self.type = None, 1, [], False, None, ""
-        self.chain, self.process, self.host, self.end = [], None, None, text  # chain: what came before it, newest first
+        self.chain, self.process, self.end = [], None, text  # chain: what came before it, newest first
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
 
@@ -522,13 +522,15 @@ class Scanner:
         """Signs of completion among the last lines, which the search may have passed over."""
         raw = self.tail[-16384:]
         order, epoch = self.job.bytes - len(raw), None
-        lines = raw.split(b"\n")
+        lines, quoting = raw.split(b"\n"), False
         for n, line in enumerate(lines):
             text = clean(line)
+            quoting = 'File "' in text or quoting and ONLY_PREFIX.match(text)[0].endswith("    ")
             if m := re.search(r"Epoch\[(\d+)\] Complete", text):
                 epoch = int(m[1])
             ended = "Engine run finished" in text or "Engine run complete" in text
-            if n >= len(lines) - CLOSING and (COMPLETE.search(text) or ended and epoch == self.reader.max_epochs > 1):
+            ended = ended and epoch == self.reader.max_epochs > 1
+            if n >= len(lines) - CLOSING and not quoting and (COMPLETE.search(text) or ended):
                 number = max(1, self.line - len(lines) + n + 1)
                 self.job.add(Event("complete", self.source.rank, self.source.name, number, text.strip()[:600], order))
             order += len(line) + 1
@@ -600,12 +602,10 @@ class Scanner:
         while at < end:
             stop = data.find(b"\n", at, at + LINE)
             if stop < 0:
-                stop = at + LINE
-                whole = data.find(b"\n", stop, end)  # the rest of a very long line is searched, not read
-                more = self.reader.take(clean(data[at : min(stop, end)]), line, base + at)
+                stop = min(at + LINE, end)  # the rest of a very long line is searched, not read
+                more = self.reader.take(clean(data[at:stop]), line, base + at)
                 self.budget = max(self.budget - 1, more)
-                after = min(stop, end)
-                return (after, line) if whole < 0 or whole >= stop else (after, line)
+                return stop, line
             more = self.reader.take(clean(data[at:stop]), line, base + at)
             at, line = stop + 1, line + 1
             self.budget = max(self.budget - 1, more)
@@ -740,7 +740,7 @@ STAMP_PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?) (?=[^ ]| {2})"
 )
 GLUED = re.compile(r"\[rank\d+\]: (?=Traceback| {2}File|\w+(?:\.\w+)*(?:Error|Exception)\b)")
-ONLY_PREFIX = re.compile(r"(?:\s*\[\w+\]:|\s*\d{1,5}: |[\dT:.,Z+\s-]+|\[[\w.-]+:\d+\]:?)*\s*")
+ONLY_PREFIX = re.compile(r"(?:\[\w+\]:|\[[\w.-]+:\d+\]|[\dT:.,Z+\s-])*")  # one way to read each letter: linear time
 SAID_RANK = re.compile(r"(?:^|[\s\[(<{|,])(?:[Gg]lobal[_ ]?)?[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})\b(?!\.\d)")
 HEADER = "Traceback (most recent call last):"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:,)? in (\S+)')
@@ -756,7 +756,6 @@ AGENT_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid
 TABLE_RANK = re.compile(r"^\s+rank\s*: (\d+) \(local_rank: (\d+)\)")
 TABLE_CODE = re.compile(r"^\s+exitcode\s*: (-?\d+) \(pid: (\d+)\)")
 TABLE_TIME = re.compile(r"^\s+time\s*: (\S+)")
-TABLE_HOST = re.compile(r"^\s+host\s*: (\S+)")
 TABLE_TRACE = re.compile(r"^\s+traceback\s*: (.*)")
 SRUN = re.compile(r"srun: error: (\S+?): tasks? ([\d,\-\[\]]+): (.+)")
 SLURM_STOP = re.compile(r"\*\*\* (?:STEP|JOB) (\S+) ON (\S+) (?:CANCELLED|FAILED)(?: AT (\S+))?(.*?)\*\*\*")
@@ -847,7 +846,6 @@ class Reader:
                 rank = int(m[1])
             elif self.labelled and (m := LABEL_PREFIX.match(text)):
                 rank = int(m[1])
-                self.labelled_line = True
             elif (m := ROLE_PREFIX.match(text)) and not text[m.end() :].startswith("//"):
                 rank = int(m[1]) if self.source.rank is None else rank
             elif (m := HOST_PREFIX.match(text)) and int(m[2]) < 100000 and "error" not in m[0]:
@@ -860,7 +858,7 @@ class Reader:
                 break
             text = text[m.end() :]
         self.hooked = hooked
-        return self.recognise(text, rank, line, order, stamp or when(full), hooked, full)
+        return self.recognise(text, rank, line, order, stamp, hooked, full)
 
     def event(self, kind, rank, line, text, order, time_, **more):
         if kind in ("exit", "cancel", "stop", "restart", "launcher", "shell"):
@@ -886,10 +884,17 @@ class Reader:
             tb["rank"], tb["hooked"] = rank, hooked
         if frame and tb:
             tb["frames"].append((frame[1], int(frame[2]), frame[3]))
+            tb["quoting"] = True
             return 12
         if self.pyspy is not None and (m := PYSPY_FRAME.match(text)):
             self.pyspy.frames.append((m[2], int(m[3]), m[1]))
             return 8
+        if tb and tb["quoting"]:  # the program's source below a frame is nothing that the job said
+            if text.startswith("    ") and HEADER not in text:
+                self.before[stream] = text
+                return 12
+            tb["quoting"] = False
+        stamp = stamp or when(full)
         if text.startswith(("Exception in thread", "Exception ignored")):
             self.before[stream] = text
             return 4
@@ -968,6 +973,7 @@ class Reader:
             "chain": chain,
             "outer": old,
             "chained": False,
+            "quoting": False,  # the line before was a frame, or source below it
             "logged": logged,
             "table": self.table["rank"] if self.table and "rank" in self.table else None,
         }
@@ -975,7 +981,7 @@ class Reader:
     def ends(self, tb, text, stream, rank, line, order, stamp, hooked):
         """Whether the line names the exception at the end of the open traceback."""
         stripped = text.strip()
-        if not stripped or text.startswith((" ", "\t")) and self.table is None and not tb.get("indent"):
+        if not stripped or text.startswith((" ", "\t")) and self.table is None:
             return False
         m = RAISED.match(stripped)
         if not m or not (RAISES.search(m["name"]) or tb["frames"] and (m["name"][:1].isupper() or "." in m[1])):
@@ -1062,9 +1068,6 @@ class Reader:
             if m := TABLE_TIME.match(text):
                 self.table = {"time": when(m[1])}
                 return 12
-            if m := TABLE_HOST.match(text):
-                self.table["host"] = m[1]
-                return 12
             if m := TABLE_RANK.match(text):
                 self.table["rank"] = int(m[1])
                 return 12
@@ -1079,7 +1082,6 @@ class Reader:
                     code=int(m[1]),
                     process=int(m[2]),
                     type="root" if self.root else "table",
-                    host=self.table.get("host"),
                 )
                 return 12
             if m := TABLE_TRACE.match(text):
@@ -1112,7 +1114,6 @@ class Reader:
                     stamp,
                     code=code,
                     type="srun",
-                    host=m[1],
                     oom="Out Of Memory" in ends,
                 )
             return 2
@@ -2189,14 +2190,13 @@ def left_early(case):
                 text += f". It said: {short(fold(stopping[-1].text), 120)}"
             elif lane and lane.last:
                 text += f". Its last line: {short(fold(lane.last[3]), 120)}"
-            exact = case.world <= 64 or table
             return Verdict(
                 "failed",
                 IDS["early"] if stopping else IDS["leave"],
                 gone_quietly,
                 victims_of(case, gone_quietly),
                 text + ".",
-                "high" if exact and len(gone_quietly) == 1 and case.job.world else "medium",
+                "high" if len(gone_quietly) == 1 and case.job.world else "medium",
                 [*stopping[-1:], lane.last[1:] if lane and lane.last else None, *case.echoes[:2]],
             )
         return None
@@ -2333,22 +2333,6 @@ def waited(case):
     if not case.lates and not case.of("watchdog", "missing"):
         return None
     lates = sorted(case.lates, key=lambda e: e.order)
-    for e in case.of("missing"):
-        if "onitoredBarrier" in e.text:
-            continue
-        guilty = [r for r in e.ranks if r < max(case.world, 1) or not case.world]
-        if guilty and (not case.world or len(guilty) < case.world):
-            cause = IDS["barrier"] if "onitoredBarrier" in e.text and IDS["barrier"] in case.rules else IDS["late"]
-            text = f"{ranks_text(guilty).capitalize()} had not come when the others gave up: {short(fold(e.text), 160)}"
-            return Verdict(
-                "failed",
-                cause,
-                guilty,
-                victims_of(case, guilty),
-                text + last_words(case, guilty),
-                "high",
-                [e, last_line(case, guilty), *lates[:2]],
-            )
     found = [m for e in lates if (m := BARRIER.search(e.end))]
     named = sorted({r for m in found for r in numbers(m[1])})
     if named:
@@ -2366,8 +2350,25 @@ def waited(case):
             "high",
             [e, last_line(case, named)],
         )
+    for e in case.of("missing"):
+        guilty = [r for r in e.ranks if r < max(case.world, 1) or not case.world]
+        if guilty and (not case.world or len(guilty) < case.world):
+            cause = IDS["barrier"] if "onitoredBarrier" in e.text and IDS["barrier"] in case.rules else IDS["late"]
+            said = short(fold(e.text), 160)
+            text = f"{ranks_text(guilty).capitalize()} had not come when the others gave up: {said}."
+            return Verdict(
+                "failed",
+                cause,
+                guilty,
+                victims_of(case, guilty),
+                text + last_words(case, guilty),
+                "high",
+                [e, last_line(case, guilty), *lates[:2]],
+            )
     if case.of("watchdog"):
         return watchdog(case)
+    if not lates:  # somebody wrote who is missing, in a way that leaves nobody to have waited
+        return None
     if joined := next((m for e in lates if (m := re.search(r"(\d+)/(\d+) clients joined", e.end))), None):
         return never_joined(case, lates, int(joined[1]), int(joined[2]))
     awaited = sorted({int(m[1]) for e in lates if (m := re.search(r"keys: \S*/(\d+)$", first_line(e)))})
@@ -2609,49 +2610,25 @@ def watchdog(case):
         common = Counter(works.values()).most_common(1)[0]
         odd = sorted(r for r, w in works.items() if w != common[0])
         behind = sorted(r for r in last if last[r] < max(last.values()) and last[r] <= common[0][0] - 1)
+        work = "{1} number {0}".format
+        guilty, confidence = [], "medium"
         if behind and len(behind) <= world // 2:
-            text = (
-                f"{ranks_text(behind).capitalize()} had not started {common[0][1]} number {common[0][0]} "
-                f"where the others gave up waiting."
-            )
-            return Verdict(
-                "failed",
-                cause,
-                behind,
-                sorted(set(range(world)) - set(behind)),
-                text,
-                "medium",
-                [*seen, last_line(case, behind)],
-            )
-        if odd and len(odd) < len(works) / 2:
-            w = works[odd[0]]
-            text = (
-                f"{ranks_text(odd).capitalize()} was in {w[1]} number {w[0]}, the others in {common[0][1]} "
-                f"number {common[0][0]}."
-            )
-            return Verdict(
-                "failed",
-                cause,
-                odd,
-                sorted(set(range(world)) - set(odd)),
-                text,
-                "medium",
-                [next(e for e in dogs if e.rank == odd[0]), *seen],
-            )
-        if silent and len(silent) <= max(1, world // 2):
-            text = (
-                f"{ranks_text(silent).capitalize()} did not report a timeout; the others gave up waiting "
-                f"in {common[0][1]} number {common[0][0]}."
-            )
-            return Verdict(
-                "failed",
-                cause,
-                silent,
-                sorted(reported),
-                text + last_words(case, silent),
-                "medium" if len(silent) == 1 else "low",
-                [*seen, last_line(case, silent)],
-            )
+            guilty, proof = behind, [*seen, last_line(case, behind)]
+            text = f"had not started {work(*common[0])} where the others gave up waiting."
+        elif odd and len(odd) < len(works) / 2:
+            guilty, proof = odd, [next(e for e in dogs if e.rank == odd[0]), *seen]
+            places = [(w, [r for r in odd if works[r] == w]) for w in sorted({works[r] for r in odd})]
+            each = " and ".join(work(*w) + (f" ({ranks_text(r)})" if len(places) > 1 else "") for w, r in places)
+            text = f"{'was' if len(odd) == 1 else 'were'} in {each}, the others in {work(*common[0])}."
+        elif silent and len(silent) <= max(1, world // 2):
+            guilty, proof = silent, [*seen, last_line(case, silent)]
+            text = f"did not report a timeout; the others gave up waiting in {work(*common[0])}."
+            text += last_words(case, silent)
+            confidence = "medium" if len(silent) == 1 else "low"
+        if guilty:
+            text = f"{ranks_text(guilty).capitalize()} {text}"
+            victims = sorted(set(range(world)) - set(guilty))
+            return Verdict("failed", cause, guilty, victims, text, confidence, proof)
     return Verdict(
         "failed",
         cause,
@@ -3058,6 +3035,8 @@ def main(argv=None):
             sys.stderr.write("\r\x1b[K")
         print(as_json(verdict) if args.format == "json" else as_text(verdict))
         if args.html:
+            if os.path.realpath(args.html) in {os.path.realpath(p) for s in job.sources for p in s.parts if p}:
+                raise UsageError(f"{args.html}: is a log that was read; --html would overwrite it")
             try:
                 write_html(args.html, job, verdict)
             except OSError as e:

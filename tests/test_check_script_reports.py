@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -240,6 +241,18 @@ def test_deep_expressions_are_read_or_named(kind, tmp_path):
     assert code in (0, 2) and (code == 0) == (err == ""), err
     (tmp_path / "bad.py").write_text(BAD)
     assert call(tmp_path)[0] == 1
+
+
+def test_what_a_file_multiplies_is_not_worked_out(tmp_path):
+    """A condition on the rank is reckoned with while its numbers are small; a file may hold any."""
+    path = tmp_path / "big.py"
+    path.write_text("import ignite.distributed as idist\n\nif 'a' * 300000000 == 'b' * idist.get_rank():\n"
+                    "    idist.barrier()\n")
+    tracemalloc.start()
+    checker.check([path], strict=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
 
 
 def test_deep_statements_are_read_or_named(tmp_path):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import json
 import operator
@@ -288,21 +289,21 @@ def training(local_rank):
     for step in range(3):
         try:
             if step == 1 and idist.get_rank() == 0:
-                raise RuntimeError("out of memory")
+                raise ValueError("bad batch")
             idist.all_reduce(step)
-        except RuntimeError as error:
-            print(type(error).__name__, error)
+        except ValueError as error:
+            print("skipped:", error)
     idist.barrier()
 """,
-        "rank 1 waits in `barrier`",
+        "rank 0 waits in `barrier`; rank 1 waits in `all_reduce`",
         HEAD + """
 
 def training(local_rank):
     for step in range(3):
         try:
             idist.all_reduce(step)
-        except RuntimeError as error:
-            print(type(error).__name__, error)
+        except ValueError as error:
+            print("skipped:", error)
             raise
     idist.barrier()
 """),
@@ -976,7 +977,8 @@ def training(local_rank):
     "contrib-import": Rule(
         "warning", "{name} is an old path: the import {given}",
         "The module moved; the old path will be removed in 0.6.0, some names are gone already.",
-        "Drop `contrib` from the path.",
+        "Drop `contrib` from the path. A name whose import fails has no new home: for `CustomPeriodicEvent` write "
+        "`Events.ITERATION_COMPLETED(every=n)`.",
         """from ignite.contrib.handlers.tqdm_logger import ProgressBar
 
 
@@ -1073,6 +1075,7 @@ IS_MAIN = re.compile(
 ONLY_MAIN = re.compile(  # decorators of other libraries that run a function on one rank
     r"(rank_zero_only|main_process_only|master_only|master_process_only|on_main_process|rank0_only|rank_0_only|"
     r"only_on_master|zero_rank_only|run_on_main|main_only|rank_zero)$")
+EXITS = ("sys.exit", "exit", "quit", "os._exit")
 ENGINES = re.compile(r"(evaluator|evaluators|validator|trainer|engine|inferer)s?$|^(val|valid|test|train|eval)_?"
                      r"(engine|evaluator|eval)$", re.I)
 LOSS = re.compile(r"(^|_)(loss|losses|criterion|nll|bce|cross_entropy|mse)(_|$)|loss$", re.I)
@@ -1151,6 +1154,7 @@ class Scope:
     calls: list = field(default_factory=list)  # in this scope, nested functions apart
     reduced: set = field(default_factory=set)  # names handed to a collective, which overwrites them
     parameters: list = field(default_factory=list)
+    answers: dict = field(default_factory=dict)  # what questions about it, or about expressions in it, were answered
     in_group: bool = False  # handed to Parallel.run or idist.spawn: the group exists when it begins
     on_ranks: bool = False  # handed to Parallel.run or a spawn: the first parameter is the local rank
     effects: list | None = None
@@ -1176,7 +1180,7 @@ class Module:
     lines: list = field(default_factory=list)
     metric_targets: set = field(default_factory=set)  # text of the engines that some metric is attached to
     divided: set = field(default_factory=set)  # text of what was divided by the world size in place
-    imported: list | None = None
+    answers: dict = field(default_factory=dict)  # what questions about it were answered
     known: dict = field(default_factory=dict)  # attribute name → its value on the ranks, where it was asked before
     assigned: dict = field(default_factory=dict)  # attribute name → [(expression, scope)] for x.NAME = …
 
@@ -1185,6 +1189,19 @@ def all_scopes(scope):
     while scope is not None:
         yield scope
         scope = scope.parent
+
+
+def kept(ask):
+    """Answer a question (about a module, a scope, or an expression in a scope) once, and keep the answer."""
+    @functools.wraps(ask)
+    def asked(subject, scope=None, *rest):
+        answers = (subject if scope is None else scope).answers
+        key = (ask, subject, *rest)
+        if key not in answers:
+            answers[key] = ask(subject) if scope is None else ask(subject, scope, *rest)
+        return answers[key]
+
+    return asked
 
 
 def read_module(path, project):
@@ -1258,7 +1275,7 @@ class Collector:
         elif isinstance(node, ast.NamedExpr):
             self.bind(scope, node.target, node.value)
         elif isinstance(node, ast.AugAssign):
-            value = ast.copy_location(ast.BinOp(left=as_load(node.target), op=node.op, right=node.value), node)
+            value = ast.copy_location(ast.BinOp(left=node.target, op=node.op, right=node.value), node)
             if not isinstance(node.target, ast.Name):
                 self.bind(scope, node.target, value)
             else:
@@ -1308,14 +1325,8 @@ class Collector:
             key = constant(target.slice)
             if isinstance(key, str):
                 self.module.assigned.setdefault(key, []).append((value, index, scope))
-        if value is not None and isinstance(target, (ast.Attribute, ast.Subscript)):
-            if isinstance(value, ast.BinOp) or isinstance(value, ast.Call):
-                if divides_by_world(value):
-                    self.module.divided.add(text_of(target))
-
-
-def as_load(target):
-    return target  # the context of a node plays no role here
+        if isinstance(target, (ast.Attribute, ast.Subscript)) and divides_by_world(value):
+            self.module.divided.add(text_of(target))
 
 
 def is_world(node):
@@ -1387,11 +1398,11 @@ class Project:
 
     def find(self, dotted, module):
         """(module of the project, names that are left) for a dotted import, or (None, [])."""
-        key = (dotted, module.path.parent)
+        key = (dotted, module)
         if key not in self.found:
-            self.found[key] = self._find(dotted, module)
-        path, rest = self.found[key]
-        return (self.load(path), rest) if path else (None, [])
+            path, rest = self._find(dotted, module)
+            self.found[key] = (self.load(path), rest) if path else (None, [])
+        return self.found[key]
 
     def _find(self, dotted, module):
         level = len(dotted) - len(dotted.lstrip("."))
@@ -1419,7 +1430,7 @@ class Project:
 
 
 def imported(scope, name):
-    """(dotted, scope) of what the name was imported as, seen from the scope; None when it is not imported."""
+    """The dotted name that a name was imported as, seen from the scope; None when it is not imported."""
     for s in all_scopes(scope):
         if isinstance(s.node, ast.ClassDef) and s is not scope:
             continue
@@ -1519,7 +1530,7 @@ def definition(node, scope, depth=0):
             if len(parts) == 1 and len(values) == 1 and values[0][1] is None:
                 return definition(values[0][0], s, depth + 1)
             if len(parts) == 2:
-                owner = instance_of(ast.Name(id=parts[0]), scope, depth + 1)
+                owner = instance_of(node.value, scope, depth + 1)
                 return method(owner, parts[1]) if owner is not None else None
             return None
         for base in s.imports.get("*", ()):
@@ -1590,6 +1601,7 @@ def values_of(node, scope):
     return [(node, None, scope)]
 
 
+@kept
 def instance_of(node, scope, depth=0):
     """The project's class (a Scope) that an expression is an instance of, or None."""
     if depth > 6:
@@ -1640,11 +1652,23 @@ def own_nodes(node):
 
 # alike everywhere as far as one can see; differs with the rank, one cannot see how; differs with each rank's data
 UNKNOWN, RANKED, LOCAL = "unknown", "ranked", "local"
+def small(function):
+    """An operator for numbers that a rank is reckoned with: what a file multiplies may be gigabytes otherwise."""
+    def applied(a, b):
+        if not all(isinstance(v, (int, float)) and abs(v) < 2 ** 64 for v in (a, b)):
+            raise ValueError("no small number")
+        return function(a, b)
+
+    return applied
+
+
 OPERATORS = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Is: lambda a, b: a is b, ast.IsNot: lambda a, b: a is not b,
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b, ast.Add: operator.add, ast.Sub: operator.sub,
-    ast.Mult: operator.mul, ast.Mod: operator.mod, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+    **{kind: small(function) for kind, function in (
+        (ast.Add, operator.add), (ast.Sub, operator.sub), (ast.Mult, operator.mul), (ast.Mod, operator.mod),
+        (ast.FloorDiv, operator.floordiv), (ast.Div, operator.truediv))},
 }
 
 
@@ -1665,15 +1689,22 @@ def per_rank(function, *operands):
         return RANKED if any(varies(v) for v in operands) else UNKNOWN
 
 
+def together(*items):
+    """A tuple of items, which may be tuples of plain items; what is nested deeper is not followed."""
+    if any(isinstance(inner, tuple) for i in items if isinstance(i, tuple) for inner in i):
+        raise ValueError("nested")
+    return items
+
+
 def value_on_ranks(node, scope, depth=0):
-    """A tuple of the values on the four ranks, UNKNOWN or RANKED."""
+    """A tuple of the values on the four ranks, UNKNOWN, RANKED or LOCAL."""
     if depth > 12:
         return UNKNOWN
     if isinstance(node, ast.Constant):
         return (node.value,) * 4
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         parts = [value_on_ranks(e, scope, depth + 1) for e in node.elts]
-        return per_rank(lambda *v: v, *parts) if parts else ((),) * 4
+        return per_rank(together, *parts) if parts else ((),) * 4
     if isinstance(node, ast.BinOp):
         if type(node.op) not in OPERATORS:
             return UNKNOWN
@@ -1981,6 +2012,7 @@ def named(name, *classes):
     return name.rpartition(".")[2] in classes and name.startswith(("ignite.", "torch."))
 
 
+@kept
 def is_metric(node, scope, depth=0):
     """Whether the expression is a metric of Ignite whose compute() communicates."""
     if depth > 5 or node is None:
@@ -2035,6 +2067,7 @@ def metric_class(owner, depth=0):
     return False
 
 
+@kept
 def engine_runs_collectives(node, scope, depth=0):
     """Whether running this engine needs every rank: True, False, or None where it cannot be seen."""
     if depth > 5 or node is None:
@@ -2078,6 +2111,7 @@ def engine_runs_collectives(node, scope, depth=0):
     return True if True in answers else False if answers and None not in answers else None
 
 
+@kept
 def is_engine(node, scope, depth=0):
     if depth > 5 or node is None:
         return False
@@ -2114,11 +2148,9 @@ def effects_at(call, scope):
     last = name.rpartition(".")[2]
     here = call.lineno
     if name.startswith(IDIST):
-        if last in IDIST_COLLECTIVES:
+        if last in IDIST_COLLECTIVES or last == "initialize":
             if grouped(call) or last in ("all_reduce", "all_gather") and len(call.args) > (last == "all_reduce") + 1:
                 return []
-            return [Effect("collective", f"idist.{last}", here)]
-        if last in ("initialize",):
             return [Effect("collective", f"idist.{last}", here)]
         if last in GETTERS or last in ("show_config", "auto_dataloader"):
             return [Effect("query", f"idist.{last}", here)]
@@ -2187,7 +2219,7 @@ def handler_effects(handler, scope, line):
     function = definition(handler, scope)
     if function is None or not function.is_function or one_rank(function) is not None:
         return []
-    found = [e for e in effects_of(function) if e.kind not in ("query",)]
+    found = [e for e in effects_of(function) if e.kind != "query"]
     return [Effect("attach" if e.kind != "stop" else "stopper", e.name, line, function.name) for e in found[:1]]
 
 
@@ -2206,6 +2238,7 @@ def called(function, call):
 def effects_of(function):
     """Effects of running a function, apart from what its own conditions on the rank guard; one of each kind."""
     if function.effects is None:
+        prepare(function.module)
         function.effects = []
         found, guarded = {}, conditional_calls(function)
         for call in function.calls:
@@ -2300,7 +2333,7 @@ class Walk:
     own_group: bool = False  # a process group that Ignite did not make exists
     queried: bool = False  # and every rank has asked Ignite about it
     sites: list = field(default_factory=list)  # (effect, reach, node)
-    caught: list = field(default_factory=list)  # (try, except clause, sites inside, reach, depth of loops)
+    caught: list = field(default_factory=list)  # (try, except clause, sites inside, depth of loops)
     loops: int = 0
     measured: int = 0  # conditions on a local value around the place
     left: ast.AST | None = None  # where such a condition left the function or the pass of the loop
@@ -2385,7 +2418,7 @@ def walk_statement(node, reach, state):
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         walk_expression(node.value, reach, state)
         name = written(node.value.func)
-        if name in ("sys.exit", "exit", "quit", "os._exit"):
+        if name in EXITS:
             code = node.value.args[0] if node.value.args else None
             if code is None or constant(code) == 0:
                 return Exits(leave=ALWAYS)
@@ -2485,7 +2518,7 @@ def walk_try(node, reach, state):
     for handler in node.handlers:
         caught = walk_block(handler.body, both(reach, MAYBE), state)
         if not ends_the_process(handler.body):
-            state.caught.append((node, handler, inside, reach, state.loops))
+            state.caught.append((node, handler, inside, state.loops))
             out = Exits(*(either(a, both(MAYBE, b)) for a, b in
                           ((out.leave, caught.leave), (out.stop, caught.stop), (out.skip, caught.skip))))
     orelse = walk_block(node.orelse, reach, state)
@@ -2506,7 +2539,7 @@ def ends_the_process(statements):
             if any(b and isinstance(b[-1], (ast.Return, ast.Continue, ast.Break)) for b in (n.body, n.orelse)):
                 return False
         if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and (
-                written(n.value.func) in ("sys.exit", "exit", "quit", "os._exit", "os.abort", "os.kill")
+                written(n.value.func) in (*EXITS, "os.abort", "os.kill")
                 or last_name(n.value) in ("destroy_process_group", "abort", "fail")):
             return True
         if isinstance(n, (ast.With, ast.Try)) and ends_the_process(n.body):
@@ -2525,7 +2558,7 @@ def walk_definition(node, reach, state):
         return  # its own walk looks at it
     if registered and differs(reach):
         for effect in effects_of(inner)[:1]:
-            if effect.kind not in ("query",):
+            if effect.kind != "query":
                 kind = "stopper" if effect.kind == "stop" else "attach"
                 state.sites.append((Effect(kind, effect.name, node.lineno, node.name), reach, node))
 
@@ -2619,7 +2652,7 @@ def judge_caught(state):
     if not state.caught or not near_distributed(scope.module):
         return
     is_step = scope.is_function and len(scope.parameters) >= 2 and bool(ENGINES.search(scope.parameters[0]))
-    for node, handler, inside, _reach, loops in state.caught:
+    for node, handler, inside, loops in state.caught:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         if not any((last_name(k) if k is not None else "") in BROAD for k in kinds):
             continue
@@ -2666,13 +2699,12 @@ def judge(state):
 # --- rules that need no walk: one call, one assignment, one file at a time ------------------------------------------
 
 
+@kept
 def is_distributed(module):
     """Whether the file itself sets up or uses several ranks."""
-    if not hasattr(module, "_distributed"):
-        module._distributed = any(
-            resolve(c.func, s) in STARTERS or named(resolve(c.func, s), "DistributedDataParallel", "DistributedSampler")
-            for s in module.scopes for c in s.calls)
-    return module._distributed
+    return any(
+        resolve(c.func, s) in STARTERS or named(resolve(c.func, s), "DistributedDataParallel", "DistributedSampler")
+        for s in module.scopes for c in s.calls)
 
 
 STARTERS = {IDIST + n for n in ("Parallel", "initialize", "spawn", "auto_model", "auto_dataloader", "auto_optim",
@@ -2692,7 +2724,7 @@ def rule_calls(module, report):
         for call in scope.calls:
             name = resolve(call.func, scope)
             if not name.startswith(IDIST):
-                if isinstance(call.func, ast.Attribute) and call.func.attr in ("run",):
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "run":
                     check_run(call, scope, report)
                 elif name == TORCH_DIST + "init_process_group":
                     check_timeout(call, scope, report)
@@ -2767,6 +2799,7 @@ def check_keywords(call, last, module, report):
         report.add("unknown-argument", call, module, name=last, given=f"{len(call.args)} positional arguments")
 
 
+@kept
 def literal(node, scope, depth=0):
     """The constant that an expression is, through names that are bound once."""
     if isinstance(node, ast.Constant):
@@ -2848,6 +2881,7 @@ KEEPS_LENGTH = {"to", "cuda", "cpu", "float", "long", "int", "double", "detach",
                 "softmax", "sigmoid", "argmax", "type", "numpy", "squeeze", "flatten", "view", "reshape", "unsqueeze"}
 
 
+@kept
 def ragged(node, scope, depth=0):
     """Why the length of a tensor depends on the data or on the rank; "" when that cannot be seen."""
     if node is None or depth > 5:
@@ -2953,7 +2987,7 @@ def check_group(call, last, scope, report):
     """A list as group in code that runs again and again: each call makes a group."""
     if last == "new_group":
         ranks = keyword(call, "ranks", 0)
-        if ranks is None or depends_on_loop(ranks, call, scope) or in_constructor(scope):
+        if ranks is None or depends_on_loop(ranks, scope) or in_constructor(scope):
             return
         if not repeats(call, scope) or made_once(call, scope):
             return
@@ -2964,6 +2998,7 @@ def check_group(call, last, scope, report):
         report.add("group-in-loop", call, scope.module, name=last)
 
 
+@kept
 def is_rank_list(node, scope, depth=0):
     """Whether an expression is surely a list, and no group made of it."""
     if node is None or depth > 6:
@@ -3016,18 +3051,19 @@ def in_constructor(scope):
     return scope.is_function and scope.name in ("__init__", "setup", "setUp")
 
 
-def depends_on_loop(node, call, scope):
-    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    for n in own_nodes(scope.node):
-        if isinstance(n, (ast.For, ast.comprehension)):
-            if names & {t.id for t in ast.walk(n.target) if isinstance(t, ast.Name)}:
+def depends_on_loop(node, scope):
+    """Whether an expression has the variable of a loop in it, or a name that was computed from one."""
+    for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+        if is_loop_variable(name, scope):
+            return True
+        for value, index, s in values_of(ast.Name(id=name), scope):
+            if index is None and isinstance(value, (ast.Call, ast.ListComp, ast.BinOp)) and any(
+                    isinstance(x, ast.Name) and is_loop_variable(x.id, s) for x in ast.walk(value)):
                 return True
-    return any(any(isinstance(v, ast.AST) and i is None and isinstance(v, (ast.Call, ast.ListComp, ast.BinOp))
-                   and any(isinstance(x, ast.Name) and depends_on_loop_name(x.id, s) for x in ast.walk(v))
-                   for v, i, s in values_of(ast.Name(id=n), scope)) for n in names)
+    return False
 
 
-def depends_on_loop_name(name, scope):
+def is_loop_variable(name, scope):
     return any(isinstance(n, (ast.For, ast.comprehension)) and any(
         isinstance(t, ast.Name) and t.id == name for t in ast.walk(n.target)) for n in own_nodes(scope.node))
 
@@ -3064,16 +3100,11 @@ def repeats(call, scope, depth=0):
 AGAIN = re.compile(r"ITERATION|EPOCH|BATCH|EVAL")
 
 
+@kept
 def runs_again(function):
     """Whether a function is the step of an engine or a handler of an event that comes more than once."""
     if not function.is_function:
         return False
-    if not hasattr(function, "_again"):
-        function._again = asked_again(function)
-    return function._again
-
-
-def asked_again(function):
     for d in getattr(function.node, "decorator_list", ()):
         if isinstance(d, ast.Call) and last_name(d) == "on":
             return again(d.args)
@@ -3092,16 +3123,16 @@ def asked_again(function):
     return False
 
 
+@kept
 def registering(module):
     """[(scope, calls that hand a function to an engine), …]"""
-    if not hasattr(module, "_registering"):
-        module._registering = []
-        for scope in module.scopes:
-            calls = [c for c in scope.calls if isinstance(c.func, ast.Call) and last_name(c.func) == "on" or last_name(
-                c) == "add_event_handler" or named(resolve(c.func, scope), "Engine", "DeterministicEngine")]
-            if calls:
-                module._registering.append((scope, calls))
-    return module._registering
+    found = []
+    for scope in module.scopes:
+        calls = [c for c in scope.calls if isinstance(c.func, ast.Call) and last_name(c.func) == "on" or last_name(
+            c) == "add_event_handler" or named(resolve(c.func, scope), "Engine", "DeterministicEngine")]
+        if calls:
+            found.append((scope, calls))
+    return found
 
 
 def is_it(node, function, scope):
@@ -3254,6 +3285,7 @@ def shortened(node):
 NUMBERS = {"int", "float", "round", "abs"}
 
 
+@kept
 def plain_kind(node, scope, depth=0):
     """"a number" or "a text" for what is surely one (and so no timedelta), else ""."""
     if node is None or depth > 6:
@@ -3418,7 +3450,7 @@ def below_main_guard(node, module):
 def at_import(scope, call, module, depth=0):
     """Whether importing the file reaches the call: at the top, or in a function that the top calls without a guard."""
     if scope is module.top:
-        return not below_main_guard(call, module) and not (not_main(module, call))
+        return not below_main_guard(call, module) and not not_main(module, call)
     if depth > 3 or not scope.is_function or isinstance(scope.node, ast.Lambda) or scope.parent is not module.top:
         return False
     for c in module.top.calls:
@@ -3437,14 +3469,9 @@ def not_main(module, call):
 TORCHRUN = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)\b")
 
 
+@kept
 def launched_by_torchrun(module):
     """Where the file, or a script or README beside it, starts the file with torchrun; "" if nowhere."""
-    if not hasattr(module, "_torchrun"):
-        module._torchrun = find_torchrun(module)
-    return module._torchrun
-
-
-def find_torchrun(module):
     name = re.escape(module.path.name)
     for number, line in enumerate(module.lines, 1):
         if TORCHRUN.search(line) and not re.search(r"\b(not|never|without|instead of|don't|rather than|import|no)\b",
@@ -3485,7 +3512,6 @@ def rule_before_init(module, report):
         return
     for scope in module.scopes:
         start = first_start(scope)
-        default_of = set()
         if scope is module.top or isinstance(scope.node, ast.ClassDef):
             limit = start or 10 ** 9
         elif start:
@@ -3497,10 +3523,9 @@ def rule_before_init(module, report):
             last = name.rpartition(".")[2]
             if name.startswith(IDIST) and last in GETTERS - {"hostname"} or name == "ignite.utils.setup_logger" \
                     and keyword(call, "distributed_rank") is None:
-                if call.lineno >= limit and not any(call is a for a in default_of):
-                    if not inside_start(call, scope, limit):
-                        continue
-                if any(own_group_before(s, call) for s in {id(x): x for x in (scope, module.top)}.values()):
+                if call.lineno >= limit and not inside_start(call, scope, limit):
+                    continue
+                if any(own_group_before(s, call) for s in {scope, module.top}):
                     continue
                 rule = "logger-before-initialisation" if last == "setup_logger" else "query-before-initialisation"
                 report.add(rule, call, module, name=last)
@@ -3577,7 +3602,7 @@ def rule_environment(module, report):
             if LAUNCH_VARIABLES.match(name) and (inside is not None or late or (
                     scope.in_group and name.startswith(("MASTER", "RANK", "WORLD")))):
                 report.add("environment-inside-context", node, module, name=name)
-            elif inside is not None and read_after(name, inside.end_lineno, scope, module):
+            elif inside is not None and read_after(name, inside.end_lineno, scope):
                 report.add("environment-inside-context", node, module, name=name)
             elif late and after_finalize(name, scope):
                 report.add("environment-inside-context", node, module, name=name)
@@ -3610,13 +3635,13 @@ def reads_variable(node, name):
         node.args[0]) == name
 
 
-def read_after(name, line, scope, module):
+def read_after(name, line, scope):
     return any(reads_variable(n, name) and n.lineno > line for n in own_nodes(scope.node))
 
 
 def after_finalize(name, scope):
     lines = [c.lineno for c in scope.calls if resolve(c.func, scope) == IDIST + "finalize"]
-    return bool(lines) and read_after(name, min(lines), scope, scope.module)
+    return bool(lines) and read_after(name, min(lines), scope)
 
 
 def rule_local_rank_option(module, report):
@@ -3670,6 +3695,7 @@ def check_loader(call, scope, report):
     check_iterable(call, scope, report, "auto_dataloader")
 
 
+@kept
 def divided(node, scope, depth=0):
     if divides_by_world(node) or text_of(node) in scope.module.divided:
         return True
@@ -3707,6 +3733,7 @@ def mentions_ranks(node):
                for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg)))
 
 
+@kept
 def shares_by_rank(node, scope, depth=0):
     """Whether a sampler or data set may look at the rank; True where it cannot be seen."""
     if depth > 4 or node is None:
@@ -3750,6 +3777,7 @@ def known_sampler(node, scope):
     return any(isinstance(v, ast.Call) and ("ampler" in last_name(v)) for v, _, _ in values_of(node, scope))
 
 
+@kept
 def looks_at_rank(node, scope, depth=0):
     """Whether a rank is mentioned in an expression, in what its names are bound to, or in what callers hand over."""
     if mentions_ranks(node) or ranked_somewhere(node, scope):
@@ -3788,17 +3816,20 @@ def handed(name, scope):
 
 def calls_of(function):
     """[(call, scope), …]: the calls of a function of the file, or of the class whose constructor it is."""
-    module = function.module
-    if not hasattr(module, "_calls"):
-        module._calls = {}
-        for s in module.scopes:
-            for call in s.calls:
-                target = definition(call.func, s)
-                if target is not None and isinstance(target.node, ast.ClassDef):
-                    target = method(target, "__init__")
-                if target is not None:
-                    module._calls.setdefault(id(target.node), []).append((call, s))
-    return module._calls.get(id(function.node), [])
+    return calls_by_target(function.module).get(function, [])
+
+
+@kept
+def calls_by_target(module):
+    found = {}
+    for s in module.scopes:
+        for call in s.calls:
+            target = definition(call.func, s)
+            if target is not None and isinstance(target.node, ast.ClassDef):
+                target = method(target, "__init__")
+            if target is not None:
+                found.setdefault(target, []).append((call, s))
+    return found
 
 
 def argument(call, name, position, scope):
@@ -3811,8 +3842,8 @@ def check_iterable(call, scope, report, name):
     data = keyword(call, "dataset", 0)
     if data is None:
         return
-    found = instance_of(data, scope)
-    if found is None or not any("IterableDataset" in last_name(b) for b in found.node.bases):
+    found = iterable_class(call, scope)
+    if found is None:
         return
     made = [v for v, i, s in values_of(data, scope) if isinstance(v, ast.Call)] + (
         [data] if isinstance(data, ast.Call) else [])
@@ -3857,7 +3888,7 @@ def rule_set_epoch(module, report):
                     continue
                 if given is None and re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
                     continue
-                if check_is_iterable(call, scope):
+                if iterable_class(call, scope):
                     continue
                 return report.add("no-set-epoch", call, module)
             if named(name, "DistributedSampler") and name.startswith("torch."):
@@ -3869,20 +3900,18 @@ def rule_set_epoch(module, report):
                 return report.add("no-set-epoch", call, module)
 
 
+@kept
 def imports_of(module):
     """The modules of the project that a module imports."""
-    if module.imported is None:
-        module.imported = []
-        for dotted in {d for s in module.scopes for d in s.imports.values() if isinstance(d, str)}:
-            target, _ = module.project.find(dotted, module)
-            if target is not None and target not in module.imported:
-                module.imported.append(target)
-    return module.imported
+    dotted = {d: None for s in module.scopes for d in s.imports.values() if isinstance(d, str)}
+    return [m for m in {module.project.find(d, module)[0]: None for d in dotted} if m is not None]
 
 
-def check_is_iterable(call, scope):
-    found = instance_of(keyword(call, "dataset", 0), scope) if keyword(call, "dataset", 0) is not None else None
-    return found is not None and any("Iterable" in last_name(b) for b in found.node.bases)
+def iterable_class(call, scope):
+    """The project's IterableDataset (a Scope) that a loader is given, or None."""
+    data = keyword(call, "dataset", 0)
+    found = instance_of(data, scope) if data is not None else None
+    return found if found is not None and any("Iterable" in last_name(b) for b in found.node.bases) else None
 
 
 def target_of(call, scope):
@@ -3924,6 +3953,7 @@ def rule_same_seed(module, report):
                 break
 
 
+@kept
 def ranked_somewhere(node, scope, depth=0):
     for n in ast.walk(node):
         if isinstance(n, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
@@ -4024,20 +4054,20 @@ def walk_loggers(statements, reach, scope, report):
 # models
 
 
+@kept
 def wrapped_names(module):
-    """{(scope or class id, text of the expression): line} of models that were wrapped for several processes."""
-    if not hasattr(module, "_wrapped"):
-        module._wrapped = {}
-        for scope in module.scopes:
-            for node in own_nodes(scope.node):
-                if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call) and is_wrapper(
-                        node.value, scope):
-                    for t in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                        if isinstance(t, ast.Name):
-                            module._wrapped[(id(scope), t.id)] = node
-                        elif isinstance(t, ast.Attribute) and last_name(t.value) in ("self",) and scope.owner:
-                            module._wrapped[(id(scope.owner), "self." + t.attr)] = node
-    return module._wrapped
+    """{(scope or class, text of the expression): assignment} of models that were wrapped for several processes."""
+    found = {}
+    for scope in module.scopes:
+        for node in own_nodes(scope.node):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call) and is_wrapper(
+                    node.value, scope):
+                for t in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(t, ast.Name):
+                        found[(scope, t.id)] = node
+                    elif isinstance(t, ast.Attribute) and last_name(t.value) == "self" and scope.owner:
+                        found[(scope.owner, "self." + t.attr)] = node
+    return found
 
 
 def is_wrapper(call, scope):
@@ -4045,6 +4075,7 @@ def is_wrapper(call, scope):
     return name == IDIST + "auto_model" or named(name, "DistributedDataParallel") and name.startswith("torch.nn")
 
 
+@kept
 def wrapping(node, scope):
     """The assignment that wrapped the model which an expression names; None if it is not wrapped, or not always."""
     wrapped = wrapped_names(scope.module)
@@ -4053,7 +4084,7 @@ def wrapping(node, scope):
             if isinstance(s.node, ast.ClassDef):
                 continue
             if node.id in s.bound:
-                made = wrapped.get((id(s), node.id))
+                made = wrapped.get((s, node.id))
                 if made is None:
                     return None
                 if s is scope or s.parent is None:
@@ -4071,7 +4102,7 @@ def wrapping(node, scope):
                 return made
         return None
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self" and scope.owner:
-        made = wrapped.get((id(scope.owner), "self." + node.attr))
+        made = wrapped.get((scope.owner, "self." + node.attr))
         if made is None or len(scope.owner.attributes.get(node.attr, [])) > 2:
             return None
         home = next((f for f in scope.owner.functions.values() if any(n is made for n in own_nodes(f.node))), None)
@@ -4137,11 +4168,10 @@ def check_wrapping_helper(call, scope, report):
             report.add("model-wrapped-twice", call, scope.module)
 
 
+@kept
 def wraps_parameters(function):
     """Names of the parameters that a function wraps, whenever it is called, or on several ranks."""
-    if hasattr(function, "_wraps"):
-        return function._wraps
-    function._wraps = found = []
+    found = []
     for call in function.calls:
         if is_wrapper(call, function) and not spared(call, function):
             inner = keyword(call, "model", 0) or keyword(call, "module", 0)
@@ -4164,6 +4194,7 @@ def spared(call, scope):
 KEEPS_MODEL = {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "requires_grad_"}
 
 
+@kept
 def is_wrapped(node, scope, at, depth=0):
     """Whether a model is surely wrapped for several processes when the call `at` is reached."""
     if node is None or depth > 5:
@@ -4301,6 +4332,7 @@ def by_auto_model(call, scope):
         made.value.func, scope) == IDIST + "auto_model"
 
 
+@kept
 def models_saved(node, scope, depth=0):
     """[(expression of the model, scope), …] of the state dicts in what is saved, also through a name or a helper."""
     found = []
@@ -4318,9 +4350,10 @@ def models_saved(node, scope, depth=0):
             function = definition(n.func, scope)
             for value, _, s in returned(function) if function is not None and function.is_function else ():
                 found += models_saved(value, s, depth + 1)
-    return found
+    return list(dict.fromkeys(found))
 
 
+@kept
 def model_kind(node, scope, at, depth=0):
     """"wrapped" or "bare" for a model at a place, by its callers where it is a parameter; "" if unknown."""
     if depth > 4:
@@ -4335,6 +4368,7 @@ def model_kind(node, scope, at, depth=0):
     return "bare" if is_bare_model(node, scope, at) else ""
 
 
+@kept
 def is_bare_model(receiver, scope, call, depth=0):
     """A model that this function made and has not wrapped (yet)."""
     if depth > 3:
@@ -4359,6 +4393,7 @@ def makes_module(call, scope, depth):
     return bool(made) and all(is_bare_model(v, s, v, depth + 1) for v, _, s in made)
 
 
+@kept
 def state_origin(node, scope, depth=0):
     """"loaded" from a file as it is, "stripped" of or "prefixed" with "module.", "" when unknown."""
     if depth > 4:
@@ -4455,7 +4490,7 @@ def rule_exception_handler(module, report):
 
 def any_raise(node):
     return any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and written(n.func) in (
-        "sys.exit", "os._exit", "exit", "os.abort") for n in ast.walk(node))
+        *EXITS, "os.abort") for n in ast.walk(node))
 
 
 def rule_one_rank_result(module, report):
@@ -4543,7 +4578,7 @@ class Report:
 
     def add(self, rule, node, module, name="", given="", via="", where=0):
         what = RULES[rule].what.format(name=name or "it", given=given or "it")
-        if via and via not in ("loop", ""):
+        if via not in ("", "loop"):
             what += f" (through {via}{f', line {where}' if where and where != node.lineno else ''})"
         key = (str(module.path), node.lineno, rule)
         self.found.setdefault(key, {
@@ -4559,7 +4594,6 @@ IGNORE = re.compile(r"#\s*idist:\s*ignore(-file)?(?:\s*\[([\w\s,-]*)\])?")
 
 
 def check_module(module, report):
-    prepare(module)
     for scope in module.scopes:
         if scope is module.top:
             walk_function(scope, report)
@@ -4585,9 +4619,12 @@ def suppressed(finding, module):
     above = lines[first - 2] if 2 <= first <= len(lines) + 1 else ""
     if above.lstrip().startswith("#") and says(above, False):
         return True
-    if not hasattr(module, "_file_ignores"):
-        module._file_ignores = [line for line in module.lines if "ignore-file" in line]
-    return any(says(line, True) for line in module._file_ignores)
+    return any(says(line, True) for line in file_ignores(module))
+
+
+@kept
+def file_ignores(module):
+    return [line for line in module.lines if "ignore-file" in line]
 
 
 def python_files(folder):
@@ -4617,40 +4654,41 @@ def check(paths, progress=None, strict=False):
             unread.append((p, "not a regular file"))
         else:
             unread.append((p, "no such file or folder"))
-    project = Project(roots or [])
-    asked, read = {}, 0
+    project = Project(roots)
+    asked, seen, read = {}, set(), 0
     for number, (path, explicit) in enumerate(files):
         if progress:
             progress(number, len(files))
+        absolute = Path(os.path.abspath(path))
+        if absolute in seen:
+            continue
+        seen.add(absolute)
         if path.suffix == ".ipynb":
             unread.append((path, "a notebook; convert it first: jupyter nbconvert --to script"))
-            continue
-        absolute = Path(os.path.abspath(path))
-        if absolute in asked:
             continue
         if not explicit and not relevant(absolute):
             why = unparsable(absolute)
             read += not why
             unread += [(path, why)] if why else []
             continue
-        if absolute in project.modules and project.modules[absolute] is None:
-            del project.modules[absolute]
         module = project.load(absolute, asked=True)
         if module is not None:
             asked[absolute] = (path, module)
             read += 1
-    report = Report()
-    for number, (path, module) in enumerate(asked.values()):
-        if progress:
-            progress(number, len(asked))
-        try:
-            check_module(module, report)
-        except RecursionError:
-            unread.append((path, "nested too deeply to be checked"))
-        except Exception as e:
-            if strict:
-                raise
-            unread.append((path, f"a fault of {TOOL}, please report it: {type(e).__name__}: {e}"))
+    report, faults = Report(), {}
+    for step in (prepare, functools.partial(check_module, report=report)):  # what one file says of another comes first
+        for number, (path, module) in enumerate(asked.values()):
+            if progress:
+                progress(number, len(asked))
+            try:
+                step(module)
+            except RecursionError:
+                faults[path] = "nested too deeply to be checked"
+            except Exception as e:
+                if strict:
+                    raise
+                faults[path] = f"a fault of {TOOL}, please report it: {type(e).__name__}: {e}"
+    unread += faults.items()
     unread += [(next((q for q, e in files if Path(os.path.abspath(q)) == p), p), why) for p, why in project.unread]
     findings = []
     for f in report.found.values():
@@ -4751,6 +4789,13 @@ def generic(name):
     return what
 
 
+def sentence(rule):
+    """What a rule says of a finding, as a sentence of the page: a name at its beginning keeps its letters."""
+    first, _, rest = generic(rule).partition(" ")
+    first = f"`{first}`" if re.search(r"[._=]", first) else first[0].upper() + first[1:]
+    return f"{first} {rest}."
+
+
 GENERIC = {
     "result-of-one-rank-only": "a function returns None on the other ranks, and its result is used on all",
     "exception-on-one-rank": "an error around a collective is swallowed on the rank that has it",
@@ -4797,9 +4842,8 @@ def page():
         parts.append(" · ".join(f"[`{n}`](#{n})" for n, r in RULES.items() if r.severity == severity))
         for name, r in RULES.items():
             if r.severity == severity:
-                what = generic(name)
-                parts += [f"### `{name}`", f"{what[0].upper()}{what[1:]}. {r.why} **Wrong** On 2 ranks {r.happens}. "
-                          f"**Fix** {r.fix}",
+                parts += [f"### `{name}`",
+                          f"{sentence(name)} {r.why} **Wrong** On 2 ranks {r.happens}. **Fix** {r.fix}",
                           f"```py wrong\n{r.wrong.strip()}\n```", f"```py right\n{r.right.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
 
@@ -4857,7 +4901,7 @@ def options(argv):
     return args
 
 
-def progress_line(start=None):
+def progress_line():
     """A function that shows how far the work is, once it takes longer than two seconds and a terminal looks on."""
     if not sys.stderr.isatty():
         return None

@@ -97,12 +97,19 @@ def standing_alone(source: str) -> list[Outcome]:
         reversed(stack.splitlines())))]
 
 
-def observed(out: Outcome) -> str:
-    """What one rank did, in the words of the page; "" for a mere echo of another rank."""
+def observed(outcomes: list[Outcome]) -> list[str]:
+    """What each rank did, in the words of the page; "" for a mere echo of another rank."""
+    waited = {out.rank for out in outcomes if out.error and "Timed out" in out.message}
+    return [one(out, bool(waited - {out.rank})) for out in outcomes]
+
+
+def one(out: Outcome, other_waited: bool) -> str:
+    """The same of one rank. Where another waited until its timeout, that closed the connection of this one, which
+    waited as well, and whose own timeout would have come next."""
     if out.exit_code is not None and out.exit_code < 0:
         return f"rank {out.rank} is aborted"
     if out.error and ECHO.search(out.message):
-        if "by peer" in out.message or "Broken pipe" in out.message:
+        if ("by peer" in out.message or "Broken pipe" in out.message) and not other_waited:
             return ""
         frames = [m[1] for m in WAITING.finditer(out.traceback)]
         return f"rank {out.rank} waits in `{frames[-1]}`" if frames else ""
@@ -126,15 +133,14 @@ def proof(name: str):
     @proves(f"{PAGE}#{name}")
     def rule(entry):
         row = check_script.RULES[name]
-        seen = [observed(o) for o in run_example(row.wrong)]
+        seen = observed(run_example(row.wrong))
         assert matches(row.happens, seen), (
             f"{entry.entry.where}: the wrong example is to show\n    {row.happens}\nbut a run shows\n    {seen}")
         right = run_example(row.right)
         assert all(o.ok for o in right), f"{entry.entry.where}: the right example fails: {right}"
-        still = [observed(o) for o in right]
+        still = observed(right)
         assert not matches(row.happens, still), f"{entry.entry.where}: the right one fails as the wrong one: {still}"
-        what = check_script.generic(name)
-        entry.says(f"{what[0].upper()}{what[1:]}. {row.why} Wrong On 2 ranks {row.happens}. Fix {row.fix}")
+        entry.says(f"{check_script.sentence(name)} {row.why} Wrong On 2 ranks {row.happens}. Fix {row.fix}")
         entry.shows(row.wrong, 0)
         entry.shows(row.right, 1)
 

@@ -361,14 +361,16 @@ class FaultyModel(torch.nn.Sequential):
 
 
 def with_fault(train, where, guilty, fault, at=100):
-    """The program's main, which meets the fault on rank `guilty`: at the sample that is the `at`th to be read, or in
-    the 20th forward."""
+    """The program's main, which meets the fault on rank `guilty`: at the sample that is the `at`th to be read, in the
+    20th forward, or at once."""
     load, build = train.load_data, train.build_model
 
     def main(arguments):
         if int(os.environ["RANK"]) == guilty and where.endswith("data"):
             number = ["training data", "validation data"].index(where)
             train.load_data = lambda f: [Faulty(d, fault, at) if i == number else d for i, d in enumerate(load(f))]
+        if int(os.environ["RANK"]) == guilty and where == "start":
+            train.load_data = lambda f: fault()
         if int(os.environ["RANK"]) == guilty and where == "forward":
             train.build_model = lambda: FaultyModel(*build())
             FaultyModel.fault = staticmethod(fault)
@@ -387,6 +389,7 @@ FAULTS = {  # name: where it happens, on which rank, what; what the other rank s
     UNEVEN: ("training data", 0, sleep, "no progress: rank 0 on {host} is at {place}"),
     "calls a collective alone": ("training data", 1, wait_alone, "no progress: rank 1 on {host} is at "),
     "freezes with its interpreter": ("forward", 1, sleep_with_the_interpreter, "no sign of life from rank 1 on {host}"),
+    "freezes before its watch runs": ("start", 1, sleep_with_the_interpreter, "no sign of life from rank 1 on {host}"),
     "is stopped": ("training data", 1, be_stopped, "no sign of life from rank 1 on {host}"),
     "is killed": ("training data", 1, die, "no sign of life from rank 1 on {host}"),
     "is stopped and has the store": ("training data", 0, be_stopped, "rank 0 on 127.0.0.1 is frozen; rank 1 on {host}"),

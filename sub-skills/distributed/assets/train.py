@@ -79,11 +79,10 @@ def train(args, watch):  # what every rank does
             idist.broadcast(buffer, src=0)  # each rank has its own statistics of BatchNorm; rank 0 saves the model
         v = evaluator.run(valid_loader).metrics
         logger.info("epoch %d: loss %.4f accuracy %.4f", trainer.state.epoch, v["loss"], v["accuracy"])
-    # All ranks have all handlers, which may wait for each other, and the metrics of all; DiskSaver lets rank 0 write
     disk, score = DiskSaver(args.output, require_empty=False), Checkpoint.get_default_score_fn("loss", -1.0)
     disk.remove = lambda name: None  # Checkpoint would remove last.pt, then save; saving replaces it in one step
-    stop = EarlyStopping(args.patience, score, trainer)
-    best = Checkpoint({"model": model}, disk, filename_pattern="best.pt", score_function=score)
+    stop = EarlyStopping(args.patience, score, trainer)  # like all handlers, on all ranks: they may wait for each other
+    best = Checkpoint({"model": model}, disk, filename_pattern="best.pt", score_function=score)  # rank 0 writes
     state = {"model": model, "optimizer": optimizer, "trainer": trainer, "stop": stop, "best": best}
     evaluator.add_event_handler(Events.COMPLETED, stop)
     evaluator.add_event_handler(Events.COMPLETED, best)
@@ -124,7 +123,7 @@ class Watch(threading.Thread):
     def run(self):  # shows signs of life, obeys a verdict, passes one when there has been no progress for too long
         try:
             while not self.over.wait(0.5):
-                faulthandler.dump_traceback_later(self.timeout + 4 * GRACE, exit=True)  # if this thread is stuck too
+                faulthandler.dump_traceback_later(self.timeout + 4 * GRACE, exit=True)  # if this thread stops
                 now, frame = time.monotonic(), sys._current_frames()[threading.main_thread().ident]
                 place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
                 done = [self.steps, bool(self.error) or any(part in place for part in COLLECTIVE)]
@@ -139,6 +138,7 @@ class Watch(threading.Thread):
             self.end(f"rank 0 on {os.environ['MASTER_ADDR']} is gone, and the store with it: {e}")
 
     def guard(self, work, args):  # does work(args, watch)
+        faulthandler.dump_traceback_later(self.timeout + 4 * GRACE, exit=True)  # if it never gets to run
         self.start()
         try:
             work(args, self)

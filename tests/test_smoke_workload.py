@@ -104,6 +104,40 @@ def test_a_large_payload_ends_within_its_time():
     assert max(r["iterations"] for r in rows) > min(r["iterations"] for r in rows) and result.seconds < 30
 
 
+def test_all_ranks_take_as_many_steps_where_the_time_that_is_left_decides():
+    """Each rank has its own idea of the time that is left; one step more on one of them, and it waits for ever."""
+    options = ("--only", "initialize", "--payload", "64K", "--iterations", "100000", "--timeout", "15")
+    rows = workload_of(forked_smoke("gloo", *options, "--format", "json"))["rows"]
+    assert len(rows) == 9 and all(1 < r["iterations"] < 100_000 for r in rows)
+
+
+def slow_network():
+    """Each collective takes as long as its message at 4 MB/s, and the workload gets 2 s."""
+    import ignite.distributed as idist
+
+    def slow(original):
+        def replacement(tensor, *args, **kwargs):
+            time.sleep(tensor.nbytes / 4e6)
+            return original(tensor, *args, **kwargs)
+
+        return replacement
+
+    for name in ("all_reduce", "all_gather", "broadcast"):
+        setattr(idist, name, slow(getattr(idist, name)))
+    smoke_module().WORKLOAD_SECONDS = 2.0
+
+
+def test_a_message_that_would_take_too_long_is_left_out_and_said():
+    options = ("--only", "initialize", "--payload", "16M", "--timeout", "100")
+    result = forked_smoke("gloo", *options, "--format", "json", prepare=slow_network)
+    found, sizes = workload_of(result), smoke_module().sizes_up_to(16 << 20, 2)
+    assert found["left_out"] == [f"{o} of {sizes[-1]} bytes" for o in ("all_reduce", "all_gather", "broadcast")]
+    assert {r["bytes"] for r in found["rows"]} == set(sizes[:-1])
+    (check,) = [c for c in result.report["runs"][-1]["checks"] if c["id"] == "workload"]
+    assert check["seconds"] < 10  # with them 24 s at least
+    assert "left out, for it would take too long: all_gather of" in smoke_module().as_text(result.report)
+
+
 def test_text_report_has_the_table_and_the_verdict():
     options = ("--only", "initialize", "--payload", "4K", "--iterations", "2")
     result = forked_smoke("gloo", *options, prepare=WAYS["slow in ignite"])

@@ -182,6 +182,13 @@ def test_a_name_that_is_wrong_is_known_before_any_peer_is_asked(variables, cause
     assert (result.code, finding["id"]) == (4, cause) and finding["text"].startswith(says) and finding["fix"]
 
 
+def test_an_interface_that_is_missing_in_a_plain_run():
+    result = faulty_smoke(env={"GLOO_SOCKET_IFNAME": "nope0"}, within=25)
+    finding = finding_of(result)
+    assert (result.code, finding["id"]) == (4, "interface-missing") and finding["fix"]
+    assert finding["text"].startswith("GLOO_SOCKET_IFNAME=nope0, but this host has no")
+
+
 @needs("two_hosts")
 def test_an_interface_that_is_down():
     with launchers.two_hosts() as hosts:
@@ -231,7 +238,7 @@ def test_a_port_stolen_between_choice_and_bind_is_named_with_its_holder():
         holder.stdin.close()
     finding = finding_of(result)
     assert (result.code, finding["id"]) == (4, "port-taken")
-    assert f"held by pid {holder.pid}:" in " ".join(finding["evidence"]), finding
+    assert f"held by pid {holder.pid}: {sys.executable} -S -c" in " ".join(finding["evidence"]), finding
     assert finding["fix"].startswith("export MASTER_PORT=") and str(chosen) not in finding["fix"]
 
 

@@ -3,12 +3,13 @@ mends them, or are no failure where the smoke does not need them.
 """
 
 import os
+import re
 import resource
 import tempfile
 
 import pytest
 from support import launchers
-from support.smoke import faulty_smoke, finding_of
+from support.smoke import faulty_smoke, finding_of, raise_in
 
 private_mounts = pytest.mark.skipif(launchers.missing("mounts") is not None, reason=str(launchers.missing("mounts")))
 
@@ -35,11 +36,26 @@ def test_no_shared_memory(options, says):
 
 
 @private_mounts
-def test_a_full_temporary_folder():
-    result = faulty_smoke("gloo", prepare=mounted(tempfile.gettempdir, "size=8k"), tidy=False)
+@pytest.mark.parametrize("size", ["4k", "8k"])
+def test_a_full_temporary_folder(size):
+    """Which check finds no room depends on what was written before it; the cause is the same."""
+    result = faulty_smoke("gloo", prepare=mounted(tempfile.gettempdir, f"size={size}"), tidy=False)
     finding = finding_of(result)
     assert (result.code, finding["id"]) == (1, "disk-full") and "export TMPDIR=" in finding["fix"]
-    assert "checkpoint_once" in finding["evidence"][0]
+    assert re.match(r"rank \d+, \w+: raised ", finding["evidence"][0])
+
+
+@private_mounts
+def test_a_full_temporary_folder_of_which_the_error_says_nothing():
+    def prepare():
+        mounted(tempfile.gettempdir, "size=48k")()
+        raise_in("new_group", EOFError("Ran out of input"))()
+
+    finding = finding_of(faulty_smoke("gloo", prepare=prepare, tidy=False))
+    assert finding["id"] == "disk-full" and re.search(
+        rf": raised EOFError: Ran out of input; \d+ bytes are free in {re.escape(tempfile.gettempdir())}/",
+        finding["evidence"][0],
+    ), finding
 
 
 @private_mounts

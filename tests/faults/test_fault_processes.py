@@ -158,7 +158,8 @@ def test_a_dead_rank_whose_child_holds_its_pipe_is_seen_at_once():
         os.kill(os.getpid(), signal.SIGKILL)
 
     result = faulty_smoke(*GATHER, prepare=on_rank_1(die), within=30)
-    assert "SIGKILL" in failed_check(result)["observed"]["1"] and result.seconds < 20
+    check = failed_check(result)
+    assert check["status"] == "error" and "SIGKILL" in check["observed"]["1"] and result.seconds < 20
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -21,6 +21,7 @@ from support.smoke import (
     forked_smoke,
     in_session,
     plain_environment,
+    raise_in,
     result_of,
 )
 
@@ -227,23 +228,22 @@ def test_a_parent_that_ignores_its_children_is_no_failure():
     assert faulty_smoke("gloo", "--only", "hostname", prepare=ignoring).code == 0
 
 
-def raise_in(name, error):
-    def prepare():
-        import ignite.distributed as idist
-
-        def broken(*args, **kwargs):
-            raise error
-
-        setattr(idist, name, broken)
-
-    return prepare
-
-
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_text_that_no_encoding_holds_is_reported(form):
     prepare = raise_in("new_group", RuntimeError("bad \udcff Größe"))
-    result = forked_smoke("serial", "--format", form, env={"PYTHONIOENCODING": "ascii"}, prepare=prepare)
-    assert result.code == 1 and "new_group" in result.out and "Traceback" not in result.err
+    for env in ({}, {"PYTHONIOENCODING": "ascii"}):
+        result = forked_smoke("serial", "--format", form, env=env, prepare=prepare)
+        assert result.code == 1 and "new_group" in result.out and "Traceback" not in result.err
+
+
+def test_barrier_is_not_checked_in_a_world_of_one():
+    assert forked_smoke("serial", prepare=raise_in("barrier", RuntimeError("x"))).code == 0
+
+
+@pytest.mark.parametrize("variables, word", [(v, w) for v, _, _, w in LEFT_OVER if "TORCHELASTIC_RUN_ID" not in v])
+def test_left_over_variables_are_named_in_the_text_report(variables, word):
+    result = forked_smoke(env=variables)
+    assert word in result.out and "Traceback" not in result.err and result.seconds < 20
 
 
 def test_the_deadline_before_the_first_check_is_said():

@@ -193,6 +193,20 @@ def result_of(finished) -> Result:
     return Result(finished.returncode, finished.stdout, finished.stderr, finished.seconds)
 
 
+def raise_in(name, error):
+    """For `prepare`: the public helper of idist raises this."""
+
+    def prepare():
+        import ignite.distributed as idist
+
+        def broken(*args, **kwargs):
+            raise error
+
+        setattr(idist, name, broken)
+
+    return prepare
+
+
 def finding_of(result: Result) -> dict:
     """The one cause that a report names."""
     (finding,) = result.report["diagnosis"]

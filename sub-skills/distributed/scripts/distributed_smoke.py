@@ -47,6 +47,8 @@ TARGETS = ("serial", "gloo", "nccl", "mpi", "horovod", "xla-tpu")
 NATIVE = ("gloo", "nccl", "mpi")
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 GRACE = 3.0  # seconds that the other ranks get to finish a check after one has failed it
+ROOM = 64 << 10  # bytes that must be free in the temporary folder; a run of all checks in two ranks leaves 20 KiB there
+SCARCE = "bytes are free in"
 API = "references/api-reference.md#"
 TROUBLE = "references/troubleshooting.md#"
 torch = dist = ignite = idist = None  # set by import_libraries()
@@ -1059,7 +1061,7 @@ def _(w):
 # Bytes that cross each link per byte of the message, in a world of n: what nccl-tests multiply algbw with for busbw.
 OPERATIONS = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "broadcast": lambda n: 1}
 WAITING = ("torch/distributed/", "torch/cuda/", "horovod/", "torch_xla/")  # where a rank waits for the others
-WORKLOAD_SECONDS = 20.0  # at most, and at most two fifths of what is left
+WORKLOAD_SECONDS = 20.0  # no timing begins that would end later, or after two fifths of what is left
 
 
 def sizes_up_to(payload, ranks):
@@ -1074,12 +1076,15 @@ def workload(w):
     Collectives end on all ranks at once, so the time inside one says nothing of who was late. A thread therefore looks
     each millisecond where this rank is: outside a collective, or not running at all, it is the others that wait.
     """
-    device, rows, steps = own_device(w), [], 0
+    device, rows = own_device(w), []
     settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     sizes = sizes_up_to(w.payload, w.size)
-    share = min(WORKLOAD_SECONDS, 0.4 * (w.timeout - (time.monotonic() - w.began))) / (len(sizes) * len(OPERATIONS))
+    began, per_byte, left_out = time.monotonic(), {}, []  # seconds of a step per byte, at the last size
+    seconds = min(w.share("limit", min(WORKLOAD_SECONDS, 0.4 * (w.timeout - (began - w.began)))))
+    share = seconds / (len(sizes) * len(OPERATIONS))
     own, over = [0.0], threading.Event()
     watch = threading.Thread(target=watch_own_part, args=(own, over), daemon=True)
+    watch.start()
     for size in sizes:
         whole = torch.zeros(size // 4, device=device)
         fresh, part = torch.zeros_like(whole), torch.zeros(size // 4 // w.size, device=device)
@@ -1100,30 +1105,38 @@ def workload(w):
                 settle()
                 return copied - start, time.perf_counter() - copied
 
-            step(0)
-            first = max(w.share(f"first-{name}-{size}", sum(step(1))))  # all ranks must take as many steps
-            iterations = max(1, min(w.iterations, int(share / max(first, 1e-6))))
-            if not watch.is_alive():
-                watch.start()
+            spent = max(w.share(f"spent-{name}-{size}", time.monotonic() - began))  # ranks must decide alike
+            if name not in per_byte:
+                step(0)  # which also connects the ranks
+            elif spent + per_byte[name] * size > seconds:
+                left_out.append(f"{name} of {size} bytes")
+                continue
             own[0] = 0.0
-            times = [step(number) for number in range(iterations)]
+            times = [step(0)]
+            own_part = own[0]
+            first = max(w.share(f"first-{name}-{size}", sum(times[0])))
+            per_byte[name] = first / size
+            iterations = min(w.iterations, int(share / max(first, 1e-6)) - 1)
+            if iterations > 0:  # else that one step is the timing
+                own[0] = 0.0
+                times = [step(number) for number in range(iterations)]
+                own_part = own[0]
             rows.append(
                 {
                     "operation": name,
                     "bytes": size,
-                    "iterations": iterations,
+                    "iterations": len(times),
                     "seconds": median([inside for _, inside in times]),
                     "copy": median([copy for copy, _ in times]),
-                    "own": own[0] / iterations,
-                    "step": sum(map(sum, times)) / iterations,
+                    "own": own_part / len(times),
+                    "step": sum(map(sum, times)) / len(times),
                 }
             )
             if name == "broadcast":
                 rows[-1]["from"] = [median([t for _, t in times[r :: w.size]]) for r in range(w.size)]
-            steps += iterations
     over.set()
     watch.join()
-    w.measured = {"device": device.type, "steps": steps, "rows": rows}
+    w.measured = {"device": device.type, "rows": rows, "left_out": left_out}
 
 
 def watch_own_part(own, over, tick=0.001):
@@ -1167,7 +1180,8 @@ def summarise_workload(measured, hosts):
     largest = max(x["bytes"] for x in first["rows"])
     copy = {r: median([x["copy"] for x in m["rows"] if x["bytes"] == largest]) for r, m in measured.items()}
     sends = {
-        r: min(x["from"][r] for k, m in measured.items() if k != r for x in m["rows"][-1:]) for r in measured
+        r: min([x["from"][r] for x in m["rows"] if "from" in x][-1] for k, m in measured.items() if k != r)
+        for r in measured
     }  # the soonest that another rank has what r sent
     ranks = {
         str(r): {
@@ -1178,7 +1192,13 @@ def summarise_workload(measured, hosts):
         }
         for r in sorted(measured)
     }
-    return {"device": first["device"], "rows": rows, "ranks": ranks, "slowest": slowest_rank(own, sends, step, hosts)}
+    return {
+        "device": first["device"],
+        "rows": rows,
+        "left_out": first["left_out"],
+        "ranks": ranks,
+        "slowest": slowest_rank(own, sends, step, hosts),
+    }
 
 
 def slowest_rank(own, sends, step, hosts):
@@ -1251,6 +1271,8 @@ def answer(world, command):
     event = {"check": name, "seconds": time.monotonic() - start, "error": error}
     if world.measured:
         event["measured"], world.measured = world.measured, None
+    if error or world.mismatches:
+        event["scarce"] = scarce_room()
     if world.mismatches:
         what, observed, expected = world.mismatches[0]
         event["mismatch"] = {
@@ -1266,6 +1288,16 @@ def shorten(text, limit=1500):
     """The beginning and, since nested tracebacks end with the cause, most of the end of a long text."""
     text = text.strip()
     return text if len(text) <= limit else text[: limit // 4] + " … " + text[-3 * limit // 4 :]
+
+
+def scarce_room():
+    """Says how little room the temporary folder has, where that is less than what a whole run leaves there; else "".
+    A full disk is often told as something else: torch.multiprocessing reads an empty file and raises EOFError."""
+    folder = tempfile.gettempdir()
+    with contextlib.suppress(OSError):
+        if (free := shutil.disk_usage(folder).free) < ROOM:
+            return f"; {free} {SCARCE} {folder}"
+    return ""
 
 
 def working_folder():
@@ -1676,6 +1708,7 @@ class Run:
         observed = {r: f"died: {how}" for r, how in died.items()}
         observed.update({r: f"{m['what']}: {m['observed']}" for r, m in wrong.items()})
         observed.update({r: f"raised {e['type']}: {e['text']}" for r, e in raised.items() if r not in wrong})
+        observed.update({r: observed[r] + events[r]["scarce"] for r in set(wrong) | set(raised)})
         for r, seen in silent.items():
             waits = waits_in_collective(seen["stack"])
             where = f" at {seen['stack'][0]}" if seen["stack"] else ""
@@ -1762,6 +1795,8 @@ def see_for(name, raised):
         for pattern, key in SYMPTOMS.items():
             if pattern in text:
                 return TROUBLE + ANCHORS[key]
+    if name == WORKLOAD.id:
+        return "references/workflows.md#how-fast-is-this-world"
     related = {
         "ddp_gradients": "auto_model",
         "metric_reduction": "all_reduce",
@@ -1818,8 +1853,8 @@ def number(environ, name, low=0, high=2**31, default=None):
 def detect_launch(environ, choice="auto"):
     """Who this process is in a world that a launcher started, or None for a plain run.
 
-    Returns a dict with kind ("torchrun", "slurm" or "env"), rank, size, local_rank, and where the launcher says so
-    local_size and node. Raises Problem where the variables cannot be the work of one launcher.
+    Returns a dict with kind ("torchrun", "slurm", "horovodrun" or "env"), rank, size, local_rank, and where the
+    launcher says so local_size and node. Raises Problem where the variables cannot be the work of one launcher.
     """
     if choice == "none":
         return None
@@ -2460,6 +2495,13 @@ def cause_by_text(bad, hellos, launch):
             "interface",
         ),
         ("EADDRINUSE", "port-taken", "a port is taken", "export MASTER_PORT=<a free port>", "port"),
+        (
+            SCARCE,
+            "disk-full",
+            "the temporary folder is full, or nearly so",
+            "df -h /tmp; export TMPDIR=<a folder with space>",
+            "",
+        ),
     ):
         if pattern in text:
             return {
@@ -2473,9 +2515,8 @@ def cause_by_text(bad, hellos, launch):
 
 
 def first_with(bad, pattern):
-    return next(
-        (f"rank {r}, {c['id']}: {t[:300]}" for c in bad for r, t in c["observed"].items() if pattern in t), pattern
-    )
+    r, c, t = next(((r, c, t) for c in bad for r, t in c["observed"].items() if pattern in t), (None, None, None))
+    return f"rank {r}, {c['id']}: {t[:300] if pattern in t[:300] else shorten(t, 300)}" if c else pattern
 
 
 def cause_lost_rank(bad, hellos, launch):
@@ -2863,6 +2904,7 @@ def text_of_workload(found, verbose):
         rank = max(row["latency_us"], key=row["latency_us"].get)
         cells = f"{row['latency_us'][rank]:11.1f} {row['algbw_gbs'][rank]:11.3f} {row['busbw_gbs'][rank]:11.3f}"
         lines.append(f"    {row['operation']:22} {row['bytes']:>10} {row['iterations']:>6} {cells}")
+    lines += [f"    left out, for it would take too long: {what}" for what in found["left_out"]]
     ranks = list(found["ranks"].items())
     lines += [
         f"    rank {r:>3} on {seen['host']}: own part {seen['own_ms']:.2f} ms a step, copy {seen['copy_gbs']:.2f} GB/s"
@@ -2955,7 +2997,7 @@ def parse(argv):
         "--payload",
         metavar="SIZE",
         help="also time all_reduce, all_gather and broadcast of messages up to SIZE, like 64K, 1M or 1G, and name the "
-        "slowest rank; 20 s at most",
+        "slowest rank; begins no timing that would, by the smaller ones, end after 20 s",
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="of each timing (default 20); with --payload")
     parser.add_argument("--verbose", action="store_true", help="every check, whole stacks, tracebacks")
@@ -3004,6 +3046,11 @@ def run(args):
             )
         if launch and len(args.targets) > 1:
             raise UsageError(f"a launched world has one backend; {len(args.targets)} targets given")
+        if launch and launch["size"] > 1 and args.targets == ["serial"]:
+            raise UsageError(
+                f"serial is one process, and {launch['kind']} started {launch['size']}: leave it out, "
+                "or add --launcher none"
+            )
         args.nproc = 2 if args.nproc is None else args.nproc
         if not launch:  # torch looks up the name of each address; a name server that is silent must not stall it
             os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")

@@ -133,6 +133,9 @@ def test_what_was_changed_or_added_is_kept(name, data, home, capsys):
     before = tree(target)
     assert command.main(["install", "claude"]) == 1 and command.main(["install", "claude", "--dry-run"]) == 1
     assert name in capsys.readouterr().err and tree(target) == before
+    assert command.main(["uninstall", "claude", "--dry-run"]) == 1
+    said = capsys.readouterr().err
+    assert "these stay" in said and name in said and tree(target) == before
     assert command.main(["uninstall", "claude"]) == 1
     said = capsys.readouterr().err
     assert "these stay" in said and name in said
@@ -170,6 +173,13 @@ def test_a_tampered_record_removes_nothing_elsewhere(home, tmp_path):
 def test_a_file_in_the_way_is_refused(home, capsys):
     write(home, {".claude/skills/pytorch-ignite": b"a file"})
     assert command.main(["install", "claude"]) == 1 and "is not a folder" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_is_told_in_a_line(home, capsys):
+    write(home, {".claude": b"a file where a folder should be"})
+    assert command.main(["install", "claude"]) == 1
+    said = capsys.readouterr().err
+    assert str(home / ".claude") in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["install"], ["install", "nobody"], ["install", "claude", "--user",

@@ -7,7 +7,8 @@
 
 It writes a record of its files, with their checksums, into the folder. What is not in the record, or was changed since,
 it neither overwrites nor removes.
-Exit codes: 0 done, 1 refused because files of others are in the way or stay, 2 usage.
+Exit codes: 0 done, 1 refused because files of others are in the way or stay, or the system refused, 2 usage;
+--dry-run ends with the code that the real run would, as far as the files tell.
 """
 from __future__ import annotations
 
@@ -128,7 +129,10 @@ def uninstall(target: Path, dry_run: bool = False) -> str:
     kept = others(target, written)
     mine = [target / name for name in written if name not in kept and _is_inside(target, name)]
     mine = [p for p in mine if p.is_file()]
+    stay = f"these stay, they were not written by this program or were changed since: {', '.join(kept)}"
     if dry_run:
+        if kept:
+            raise Refused(f"would remove {len(mine)} files from {target}; {stay}")
         return f"would remove {len(mine)} files from {target}"
     for path in [*mine, *([target / RECORD] if not kept else [])]:
         path.unlink()
@@ -139,8 +143,7 @@ def uninstall(target: Path, dry_run: bool = False) -> str:
         if not any(folder.iterdir()):
             folder.rmdir()
     if kept:
-        raise Refused(f"removed {len(mine)} files from {target}; these stay, they were not written by this program or "
-                      f"were changed since: {', '.join(kept)}")
+        raise Refused(f"removed {len(mine)} files from {target}; {stay}")
     target.rmdir()
     return f"removed {len(mine)} files and {target}"
 
@@ -169,6 +172,6 @@ def main(argv: list[str] | None = None) -> int:
         act = install if options.action == "install" else uninstall
         print(act(target, dry_run=options.dry_run))
         return 0
-    except Refused as e:
+    except (Refused, OSError) as e:
         print(e, file=sys.stderr)
         return 1

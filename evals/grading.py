@@ -31,7 +31,7 @@ class Wrong(Exception):
 
 @dataclass
 class Outcome:
-    code: int | None  # None: still running at the deadline
+    code: int | None  # negative: that signal ended it; None: still running at the deadline
     out: str  # stdout and stderr
     seconds: float
 
@@ -42,14 +42,18 @@ def need(condition, why: str) -> None:
 
 
 def ranks(n: int, folder: Path, script: str, *argv: str, timeout: float = 60, frozen: int | None = None,
-          **env: str) -> list[Outcome]:
-    """Run a script on n ranks; its outcome on each. One that is known to be frozen is not waited for."""
+          of_rank: dict[int, dict[str, str]] | None = None, **env: str) -> list[Outcome]:
+    """Run a script on n ranks; its outcome on each. One that is known to be frozen is not waited for.
+
+    `env` is set on all of them, `of_rank` holds what only one of them is given.
+    """
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
     world = {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": port}
-    environments = [{**world, "RANK": str(r), "LOCAL_RANK": str(r), **env} for r in range(n)]
+    environments = [{**world, "RANK": str(r), "LOCAL_RANK": str(r), **env, **(of_rank or {}).get(r, {})}
+                    for r in range(n)]
     return _run(environments, folder, script, argv, timeout, frozen)
 
 
@@ -106,8 +110,10 @@ def _run(environments, folder, script, argv, timeout, frozen=None) -> list[Outco
         waited_for = [pid for rank, pid in enumerate(pids) if rank != frozen]
         while not codes.keys() >= set(waited_for) and time.monotonic() - began < timeout:
             for pid in waited_for:
-                if pid not in codes and os.waitpid(pid, os.WNOHANG) != (0, 0):
-                    codes[pid] = -1
+                if pid not in codes:
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        codes[pid] = os.waitstatus_to_exitcode(status)
             time.sleep(0.01)
         seconds = time.monotonic() - began
         for pid in pids:
@@ -117,10 +123,12 @@ def _run(environments, folder, script, argv, timeout, frozen=None) -> list[Outco
                 pass
             if pid not in codes:
                 os.waitpid(pid, 0)
-        ends = [Path(f"{logs}/{i}.code") for i in range(len(pids))]
-        return [Outcome((int(e.read_text()) if e.exists() else 1) if pid in codes else None,
-                        Path(f"{logs}/{i}").read_text(errors="replace"), seconds)
-                for i, (pid, e) in enumerate(zip(pids, ends))]
+        return [Outcome(codes.get(pid), read(Path(f"{logs}/{i}")), seconds) for i, pid in enumerate(pids)]
+
+
+def read(log: Path) -> str:
+    """The output of a rank; "" where it ended before it had any."""
+    return log.read_text(errors="replace") if log.exists() else ""
 
 
 def _fork(env, folder, script, argv, log) -> int:
@@ -155,9 +163,8 @@ def _fork(env, folder, script, argv, log) -> int:
         traceback.print_exc()
     finally:
         try:
-            Path(f"{log}.code").write_text(str(code))
             for stream in (sys.stdout, sys.stderr):
                 if not stream.closed:
                     stream.flush()
         finally:
-            os._exit(0)
+            os._exit(code & 0xFF)  # as an interpreter does

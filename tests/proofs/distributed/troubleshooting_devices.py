@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ignite.distributed as idist
 import torch
+import torch.distributed as dist
 from ignite.distributed import auto
 from ignite.distributed.comp_models.native import _NativeDistModel
 from support.world import run_serial, run_world, values
@@ -141,11 +142,13 @@ def horovod_missing(entry):
         assert run_serial(lambda: exec(check)).error == "ModuleNotFoundError"
         entry.says(f"{check} fails, so Ignite does not offer it.", f'python -c "{check}".')
     entry.not_verified(
-        "a failure with C++17 or later compatible compiler is required to use PyTorch needs CMAKE_CXX_STANDARD 17 in "
-        "its sources (not verified here: horovod 0.28.1).",
+        "build it for this torch; a failure with C++17 or later compatible compiler is required to use PyTorch needs "
+        "CMAKE_CXX_STANDARD 17 in its sources (not verified here: horovod 0.28.1).",
         "horovod 0.28.1 built outside continuous integration",
     )
     assert isinstance(idist.has_hvd_support, bool)
+    others = [b for b in ("gloo", "nccl") if b in dist.Backend.backend_list]
+    entry.says(f"Otherwise use {' or '.join(others)}.")
     entry.says(f"idist.has_hvd_support is {True}.")
 
 
@@ -214,9 +217,8 @@ def xla_too_new(entry):
     entry.not_verified(
         f"torch_xla is too new for this Ignite, whose {name} still calls it. Check pip show torch_xla.", name
     )
-    entry.not_verified("torch and torch_xla 2.6, the newest that was seen to work; idist.auto_optim fails there", seen)
-    entry.not_verified(
-        "super(type, obj): obj must be an instance or subtype of type, so call xm.optimizer_step yourself", seen
+    entry.not_verified("torch and torch_xla 2.6, the newest that was seen to work; idist.auto_optim fails there "
+        "with super(type, obj): obj must be an instance or subtype of type, so call xm.optimizer_step yourself", seen
     )
     entry.not_verified("Proof idist.get_world_size() returns.", seen)
     entry.not_verified(f"(not verified here: {name}, {seen.split(',')[0]}.)", seen)

@@ -165,7 +165,10 @@ def address_and_file(entry):
         )
         assert program().output.count("world 2") == 2
         entry.says("which of the two you want")  # address and file fail together, each alone starts
-    entry.says("init_method alone; several hosts: master_addr and master_port alone", "run starts its processes")
+    entry.says(  # the file's folder is all that the ranks share
+        "one host or a shared folder: init_method alone; several hosts: master_addr and master_port alone",
+        "run starts its processes",
+    )
 
 
 @symptom("both-rank-and-world_size-should-be-provided-but-given--and-")

@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,13 +19,14 @@ import torch.distributed as dist
 from ignite.engine import Engine
 from ignite.handlers import Checkpoint, DiskSaver
 from support import BUNDLE
+from support.explain import load
 from support.world import run_serial, run_world, values
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 from torch.distributed.elastic.multiprocessing.api import _terminate_process_handler
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.utils.data import DataLoader, Dataset
 
-from .troubleshooting_tools import evaluate, notebook, raised, standing, symptom
+from .troubleshooting_tools import evaluate, memory_helps, notebook, raised, standing, symptom
 
 LOGS = BUNDLE / "tests" / "logs"
 
@@ -121,9 +123,11 @@ def killed(entry):
     entry.says(
         f"exit code {guilty.exit_code}, or {said} under spawn: something outside ended the rank, mostly the "
         "kernel for lack of memory. It leaves no traceback; the others lose their peer.",
-        'dmesg | grep -i "killed process"',
-        "fewer num_workers, a smaller batch, more memory",
+        'dmesg | grep -i "killed process", and the memory limit of the container or of the job.',
+        memory_helps(),
     )
+    values(run_world(2, lambda rank: idist.all_reduce(1)))
+    entry.says("no rank ends before the others")
 
 
 @symptom("a-rank-crashes-in-native-code")
@@ -147,6 +151,10 @@ def crashed(entry):
     text = re.search(r"Fatal Python error: [\w ]+", seen)[0]
     assert "line" in seen
     entry.says(f"run with python -X faulthandler, which prints {text} and the Python line")
+    assert f"in {ctypes.string_at.__name__}" in next(line for line in seen.splitlines() if "File" in line)
+    entry.says("what the innermost frame calls, often an extension built for another torch")
+    assert run_serial(lambda: ctypes.string_at(b"x")).value == b"x"
+    entry.says("the line passes")
 
     out = run_world(2, lambda rank: (faulthandler.disable(), idist.all_gather(torch.ones(3 - rank, 3))))
     ended = next(o for o in out if o.exit_code == abort.exit_code)
@@ -194,6 +202,18 @@ def left(entry):
     entry.says(f"decide on all ranks together: {fix}")
 
 
+def train_twice():
+    """The epochs that train.py says it trained: at first, and in a second process that resumes."""
+    train = load(BUNDLE / "sub-skills/distributed/assets/train.py", "train")
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = []
+        for more in (["--epochs=1"], ["--epochs=2", "--resume"]):
+            out = run_serial(lambda: train.main([f"--data={folder}", f"--output={folder}", *more]))
+            assert out.ok, out
+            outputs.append(re.findall(r"epoch (\d+): loss", out.output))
+        return outputs
+
+
 @symptom("the-job-is-stopped-from-outside")
 def stopped(entry):
     def ask():
@@ -207,6 +227,30 @@ def stopped(entry):
         "no rank failed: Ctrl-C, the time limit of a scheduler, a cancelled or preempted job sent a signal to "
         f"all; torchrun answers with {answer}."
     )
+
+    def job(hangs, limit):
+        """A job that a signal ends at its limit: seconds from its last line to the signal, None if it was done."""
+        last = [time.monotonic()]
+
+        def work():
+            signal.signal(signal.SIGALRM, stop)
+            signal.setitimer(signal.ITIMER_REAL, limit)
+            for _ in range(3):
+                last[0] = time.monotonic()
+                time.sleep(10 if hangs else 0.1)
+
+        def stop(number, frame):
+            raise InterruptedError(time.monotonic() - last[0])
+
+        return float(out.message) if (out := run_serial(work)).error else None
+
+    assert job(hangs=True, limit=1) > job(hangs=False, limit=0.25)
+    entry.says("how long before its end the job wrote its last line: a long silence is a hang that met the limit.")
+    assert job(hangs=False, limit=20) is None
+    entry.says("Fix more time")
+    first, resumed = train_twice()
+    assert first == ["1"] and resumed == ["2"]
+    entry.says("or checkpoints and a resume, as in train.py.", "the resumed job starts where the last checkpoint was")
 
 
 @symptom("dataloader-worker-pid--is-killed-by-signal")
@@ -245,8 +289,11 @@ def worker_killed(entry):
         "is none.",
         "df -h /dev/shm",
         'dmesg | grep -i "killed process"',
-        "a larger /dev/shm",
+        "fewer workers, smaller batches, a larger /dev/shm",
     )
+    memory_helps()
+    assert len(list(DataLoader(range(4), num_workers=1))) == 4
+    entry.says("an epoch passes")
 
 
 @symptom("no-space-left-on-device")

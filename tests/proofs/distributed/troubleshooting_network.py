@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from ignite.distributed.comp_models import native
 from support.launchers import missing, two_hosts
 from support.world import run_serial, run_world, values
+from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
 from .troubleshooting_tools import (
@@ -237,10 +239,16 @@ def c10d_unreachable(entry):
         "the endpoint from each node, and that node 0 owns the address.", "an address of node 0 that all nodes reach"
     )
     entry.not_verified(
-        "if node 0 does not recognise itself, --rdzv_conf is_host=1 there and is_host=0 elsewhere",
+        "if node 0 does not recognise itself, --rdzv_conf is_host=1 there and is_host=0 elsewhere (not verified here: "
+        "torch/distributed/elastic/rendezvous)",
         "torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py (one host only was run)",
     )
-    entry.says("static rendezvous with --node_rank, --master_addr, --master_port")
+    entry.says("or static rendezvous with --node_rank, --master_addr, --master_port")
+    with tempfile.TemporaryDirectory() as folder:
+        reached = f"--rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:{free_port()} --rdzv_id=a --nproc_per_node=1"
+        values([run_serial(lambda: torchrun([*reached.split(), "--no-python", "touch", f"{folder}/started"]))])
+        assert os.listdir(folder) == ["started"]
+    entry.says("torchrun starts the workers")
 
 
 @symptom("connection-closed-by-peer")

@@ -200,6 +200,7 @@ def broken_scontrol(entry):
         out = run_serial(lambda: start("MASTER_ADDR"), env=task(PATH=path, **nodes))
         assert values([out]) == [["127.0.0.1"]] and "show hostnames 127.0.0.[1-2]" in out.output
         entry.says('scontrol show hostnames "$SLURM_JOB_NODELIST"', "MASTER_ADDR is the first host")
+        entry.says("mount SLURM's configuration")  # scontrol answers, as where it has one
 
 
 @symptom("keyerror-slurm_localid")

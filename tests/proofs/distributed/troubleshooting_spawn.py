@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 import types
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 from ignite.distributed.comp_models import native
 from support.world import Outcome, run_serial, run_world, values
 
-from .troubleshooting_tools import free_port, notebook, python_c, raised, symptom
+from .troubleshooting_tools import free_port, memory_helps, notebook, python_c, raised, symptom
 
 GUARD = 'if __name__ == "__main__":'
 PROGRAM = """
@@ -99,7 +100,7 @@ def child_killed(entry):
     entry.says(f"{out.error}: a spawned child was killed from outside, with SIGKILL mostly by the kernel for lack "
                "of memory;")
     entry.says("the others were then ended with SIGTERM")
-    entry.says('dmesg | grep -i "killed process"', "fewer num_workers")
+    entry.says('dmesg | grep -i "killed process", and the memory limit of the container.', memory_helps())
 
 
 @symptom("process--terminated-with-exit-code-")
@@ -114,6 +115,16 @@ def child_exited(entry):
         raise ValueError("the reason")
 
     assert "ValueError: the reason" in forked(raises).message
+
+    def prints_and_leaves(local_rank):
+        try:
+            raises(local_rank)
+        except ValueError:
+            traceback.print_exc()
+            sys.exit(3)
+
+    assert "Traceback" in (out := forked(prints_and_leaves)).output and "Traceback" not in out.message
+    entry.says("Check the first traceback of the children")
     assert values([forked(lambda local_rank: None)]) == [None]
     entry.says("the parent returns")
     entry.says("raise an exception instead of sys.exit, so that its text reaches the parent")
@@ -189,7 +200,8 @@ def cuda_before_fork(entry):
     entry.says("fork after CUDA was used in the parent: in a notebook any earlier .cuda().")
     check = "torch.cuda.is_initialized()"
     entry.says(f"{check} before the launch", f"the check says {python_c(f'import torch; print({check})')}.")
-    entry.says('in a script drop start_method="fork"')
+    assert run_serial(torch.cuda._is_in_bad_fork).value is False  # a child of a process that did not touch the GPU
+    entry.says("restart the kernel and touch the GPU only inside the function", 'in a script drop start_method="fork"')
 
 
 @symptom("cannot-find-context-for-")

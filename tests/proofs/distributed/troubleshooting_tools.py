@@ -6,6 +6,7 @@ import ast
 import builtins
 import faulthandler
 import os
+import resource
 import socket
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ import torch.distributed as dist
 from ignite.distributed import comp_models
 from support.claims import proves
 from support.world import Outcome, is_launch_variable, run_serial, run_world
+from torch.utils.data import DataLoader
 
 PAGE = "sub-skills/distributed/references/troubleshooting.md#"
 
@@ -137,6 +139,24 @@ def waited(out: Outcome, *frames: str) -> None:
 def group_timeout() -> timedelta:
     """The timeout that the default gloo group really has."""
     return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout
+
+
+def memory_helps() -> str:
+    """The page's remedies for a rank without memory, each seen to spare some or to suffice."""
+
+    def job(batch: int, limit: int) -> bool:
+        def work() -> None:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + limit,) * 2)
+            torch.ones(batch, 1 << 20, dtype=torch.uint8)
+
+        return run_serial(work).ok
+
+    spare = 100 << 20
+    assert (job(50, spare), job(200, spare), job(200, 3 * spare)) == (True, False, True)
+    ahead = [iter(DataLoader(range(99), num_workers=workers))._tasks_outstanding for workers in (1, 2)]
+    assert ahead[0] < ahead[1], "each worker holds batches"
+    return "fewer num_workers, a smaller batch, more memory"
 
 
 def pretend_cuda(devices: int = 2) -> None:

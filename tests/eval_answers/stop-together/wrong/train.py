@@ -1,3 +1,5 @@
+import os
+
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
@@ -8,10 +10,11 @@ def main(_local_rank):
         return idist.all_reduce(torch.tensor([1.0 / engine.state.iteration])).item()
 
     trainer = Engine(step)
+    stop_at = os.environ.get("STOP_AT", 5)  # set on rank 0 alone
 
     @trainer.on(Events.ITERATION_COMPLETED)
     def enough(engine):
-        if idist.get_rank() == 0 and engine.state.iteration >= 6:  # only rank 0 knows
+        if idist.get_rank() == 0 and engine.state.iteration > int(stop_at):
             engine.terminate()
 
     state = trainer.run(range(20), max_epochs=1)

@@ -14,8 +14,8 @@ smoke: $(VENV)/smoke.stamp
 test: lint
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --ignore tests/worlds --ignore tests/faults
 
-worlds: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests/worlds tests/faults
+worlds: $(VENV)/test.stamp .worlds/stamp
+	WORLDS_PYTHON=$(CURDIR)/.worlds/bin/python $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup tests/worlds tests/faults
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -49,6 +49,13 @@ clients: $(VENV)/test.stamp .clients/stamp
 	node .clients/node_modules/@anthropic-ai/claude-code/install.cjs
 	touch $@
 
+.worlds/stamp: $(VENV)/test.stamp tests/worlds/requirements.txt
+	$(BIN)/python -m venv .worlds
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(" + repr(sysconfig.get_path("purelib")) + ")")' \
+	  > "$$(.worlds/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beneath.pth"
+	.worlds/bin/python -m pip install -q -c constraints.txt -r tests/worlds/requirements.txt
+	touch $@
+
 $(VENV)/smoke.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch and pytorch-ignite into $(VENV); minutes, the first time"
@@ -60,4 +67,4 @@ $(VENV)/test.stamp: $(VENV)/smoke.stamp tests/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .horovod .matrix .clients dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) .horovod .matrix .clients .worlds dist .pytest_cache .ruff_cache

@@ -13,21 +13,27 @@ import runpy
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from grading import Wrong, alone, answer, load, need, passed, ranks, same_weights
+from made import big_log, many_scripts
 
 FILES = Path(__file__).parent / "files"
 GRADERS: dict[str, Callable[[Path], None]] = {}
+IN_PLACE: set[str] = set()  # graders that look at a job that goes on in the folder
+TOO_BIG = 50_000_000  # bytes of a file that no grader looks into
 
 
-def grader(name: str):
-    """The decorated function takes the folder of an answer."""
+def grader(name: str, in_place: bool = False):
+    """The decorated function takes a copy of the folder of an answer, or with `in_place` the folder itself."""
 
     def register(function):
         GRADERS[name] = function
+        if in_place:
+            IN_PLACE.add(name)
         return function
 
     return register
@@ -333,12 +339,72 @@ def since_when(folder):
     need(not wrong, f"not right: {wrong}")
 
 
+@grader("big-log")
+def first_to_fail_in_a_big_log(folder):
+    found, right = answer(folder), big_log.truth()
+    need(found.get("rank") == right["rank"], f"rank {found.get('rank')} is not the first to fail")
+    need(found.get("line") in right["lines"], f"line {found.get('line')} is not of its first error")
+    need(right["time"].split(",")[0] in str(found.get("time")), f"{found.get('time')} is not when that was")
+    cause = str(found.get("cause"))
+    need(re.search(r"zlib|decompress|invalid distance|Error -3", cause, re.I), f"not the cause: {cause}")
+
+
+@grader("many-scripts")
+def the_guilty_of_many_scripts(folder):
+    named, mistakes = answer(folder).get("mistakes"), many_scripts.truth()
+    need(isinstance(named, list) and all(isinstance(n, dict) for n in named), "answer.json has no list «mistakes»")
+    found, false = set(), []
+    for each in named:
+        path, line = str(each.get("file")).replace("\\", "/"), each.get("line")
+        hit = {letter for letter, places in mistakes.items() for place, lines in places.items()
+               if f"/{path}".endswith(f"/{place}") and isinstance(line, int)
+               and lines.start - 2 <= line < lines.stop + 2}
+        found |= hit
+        false += [] if hit else [f"{path}:{line}"]
+    missed = [" or ".join(f"{p}:{ls.start}" for p, ls in places.items())
+              for letter, places in sorted(mistakes.items()) if letter not in found]
+    need(not missed, f"not found: {', '.join(missed)}")
+    need(len(false) <= 1, f"right ones are named: {', '.join(false)}")
+
+
+@grader("job-of-eight", in_place=True)
+def the_one_of_eight(folder):
+    for name in ("job.py", "features.py", "shelf.py", "start.sh"):
+        untouched(folder, "job-of-eight", name)
+    began = (folder / "starts.log").read_text().splitlines() if (folder / "starts.log").exists() else []
+    need(len(began) == 1, f"the job was started {len(began)} times")
+    first = beats(folder)
+    time.sleep(1.6)  # they come twice a second
+    for rank, ((before, step), (after, later)) in enumerate(zip(first, beats(folder))):
+        need(after > before, f"rank {rank} does not go on: it has ended or was stopped")
+        need(step == later == first[0][1], f"rank {rank} is at step {later}, which it was not left at")
+    found = answer(folder)
+    need(found.get("rank") == 5, f"rank {found.get('rank')} is not the one that the others wait for")
+    need(str(found.get("file", "")).endswith("shelf.py"), "not the file")
+    lines = (folder / "shelf.py").read_text().splitlines()
+    need(found.get("line") == 1 + next(i for i, t in enumerate(lines) if "pipe.recv()" in t), "not the line")
+
+
+def beats(folder: Path) -> list[tuple[int, int]]:
+    """How often each of the eight ranks has written, and the step that it is at."""
+    texts = [(folder / "beats" / str(rank)) for rank in range(8)]
+    need(all(t.is_file() for t in texts), "the job was not started, or has not come up")
+    return [(int(count), int(step)) for count, step in (t.read_text().split() for t in texts)]
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """Hidden files, compiled ones, and those that are too big to be looked into."""
+    return {n for n in names if n.startswith(".") or n == "__pycache__"
+            or (Path(folder) / n).is_file() and (Path(folder) / n).stat().st_size > TOO_BIG}
+
+
 def grade(name: str, folder: Path) -> str:
     """Why the answer in `folder` does not pass, or ""; what a run leaves there is removed."""
     copy = Path(tempfile.mkdtemp(prefix="graded-"))
     try:
-        shutil.copytree(folder, copy / "answer", symlinks=False, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        GRADERS[name](copy / "answer")
+        if name not in IN_PLACE:
+            shutil.copytree(folder, copy / "answer", symlinks=False, ignore=left_out)
+        GRADERS[name](folder if name in IN_PLACE else copy / "answer")
         return ""
     except Wrong as e:
         return str(e) or "wrong"

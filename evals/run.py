@@ -16,6 +16,8 @@ import statistics
 import sys
 from pathlib import Path
 
+from made import MADE
+
 HERE = Path(__file__).resolve().parent
 TASKS = {t["name"]: t for t in json.loads((HERE / "evals.json").read_text(encoding="utf-8"))["evals"]}
 
@@ -28,6 +30,8 @@ def prepare(name: str, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path in TASKS[name]["files"]:
         shutil.copy(HERE.parent / path, folder)
+    if name in MADE:
+        MADE[name](folder)
     print(TASKS[name]["prompt"])
     return 0
 

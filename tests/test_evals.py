@@ -1,11 +1,15 @@
 """Promise: the tasks of evals/ are gradable: each grader passes a right answer, and fails an empty and a wrong one."""
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +21,9 @@ EVALS = BUNDLE / "evals"
 ANSWERS = Path(__file__).parent / "eval_answers"
 sys.path.insert(0, str(EVALS))
 import graders  # noqa: E402
+import grading  # noqa: E402
 import run as runner  # noqa: E402
+from made import MADE, big_log, many_scripts  # noqa: E402
 
 TASKS = json.loads((EVALS / "evals.json").read_text())["evals"]
 TRIGGERS = json.loads((EVALS / "triggers.json").read_text())
@@ -37,13 +43,18 @@ def graded(name: str, folder: Path, *layers: Path) -> str:
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda t: t["name"])
 def test_grader_tells_right_from_wrong(task, tmp_path):
+    """Beside `right` and `wrong` there may be more of both: right-BARRIER, wrong-NAMES-ALL."""
     name, given = task["name"], EVALS / "files" / task["name"]
-    right, wrong = ANSWERS / name / "right", ANSWERS / name / "wrong"
-    assert graded(name, tmp_path / "right", given, right) == ""
+    answers = sorted(p for p in (ANSWERS / name).iterdir())
+    assert {"right", "wrong"} <= {p.name for p in answers}
+    for answer in answers:
+        if name in graders.IN_PLACE and answer.name.startswith("right"):
+            continue  # asks for what goes on in the folder: a test of its own
+        why = graded(name, tmp_path / answer.name, given, answer)
+        assert bool(why) == answer.name.startswith("wrong"), f"{answer.name}: {why or 'passes'}"
     assert graded(name, tmp_path / "empty"), "an empty folder passes"
     if name not in WAITS:
         assert graded(name, tmp_path / "nothing done", given), "the files as they were given pass"
-    assert graded(name, tmp_path / "wrong", given, wrong), "a wrong answer passes"
 
 
 def test_tasks_are_enough_and_mostly_doing():
@@ -76,10 +87,10 @@ def test_triggers_are_balanced():
     COUNTS["trigger queries"] += len(TRIGGERS)
 
 
-def test_no_file_gives_an_answer_away():
+def test_no_file_gives_an_answer_away(tmp_path):
     """What a task hands out has no word about what is wrong with it, but for what its own prompt says."""
-    for path in (EVALS / "files").rglob("*.py"):
-        text = path.read_text()
+    texts = {path: path.read_text() for path in (EVALS / "files").rglob("*.py")}
+    for path, text in {**texts, **many_scripts.files()}.items():
         assert not re.search(r"\b(bug|wrong|TODO|FIXME|should be|hangs)\b", text), path
 
 
@@ -166,3 +177,141 @@ def test_a_folder_that_does_not_exist_makes_no_row(tmp_path):
     with pytest.raises(SystemExit):
         runner.main(["grade", "explain-kill", str(tmp_path / "typo"), "--results", str(tmp_path / "rows")])
     assert not (tmp_path / "rows").exists()
+
+
+def test_an_exit_code_is_that_of_the_process(tmp_path):
+    """Not 0 or 1 for all of them: a program may end itself, or be ended."""
+    for text, code in (("import os; os._exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
+                       ("raise SystemExit(3)", 3), ("raise SystemExit('no')", 1), ("1 / 0", 1), ("pass", 0),
+                       ("import os, sys\nif os.fork() == 0: sys.exit(0)\nos.wait(); sys.exit(4)", 4)):
+        (tmp_path / "a.py").write_text(text)
+        assert grading.alone(tmp_path, "a.py").code == code, text
+
+
+def test_what_only_one_rank_is_given(tmp_path):
+    (tmp_path / "a.py").write_text("import os; print(os.environ['RANK'], os.environ.get('A'), os.environ.get('B'))")
+    outcomes = grading.ranks(2, tmp_path, "a.py", of_rank={1: {"A": "x"}}, B="y")
+    assert [o.out for o in outcomes] == ["0 None y\n", "1 x y\n"]
+
+
+def test_made_files_are_prepared(tmp_path, capsys, monkeypatch):
+    """And the same each time."""
+    monkeypatch.setitem(MADE, "big-log", lambda folder: big_log.make(folder, size=5_000_000))
+    for name in MADE:
+        for n in "12":
+            assert runner.main(["prepare", name, str(tmp_path / name / n)]) == 0
+        one, two = ({p.relative_to(tmp_path / name / n): p.read_bytes() for p in (tmp_path / name / n).rglob("*.*")
+                     if p.is_file()} for n in "12")
+        assert one == two and one
+    assert "sixty files" in capsys.readouterr().out and len(one) == 60
+
+
+def test_big_log_shows_what_its_grader_asks_for(tmp_path):
+    big_log.make(tmp_path, size=5_000_000)
+    lines = (tmp_path / "job.log").read_text().splitlines()
+    truth = big_log.truth()
+    report = [lines[n - 1] for n in truth["lines"]]
+    assert f" r{truth['rank']} reader   ERROR" in report[0] and truth["time"] in report[0]
+    assert report[-1] == "zlib.error: Error -3 while decompressing data: invalid distances set"
+    assert not any("ERROR" in line for line in lines if f" r{truth['rank']} " in line and line != report[0])
+    assert {f" r{r:02d} pretrain" for r in range(64)} == {line[23:36] for line in lines[50_000:50_200] if " pretrain" in line}
+    retried = [line for line in lines if line.endswith("attempt 1 of 3")]
+    for line in retried:  # the rank recovered: what it failed to read is unpacked afterwards
+        assert any(other.split()[2:] == [line.split()[2], "reader", "INFO", line.split()[5].rstrip(":"), *other.split()[6:]]
+                   and "unpacked" in other for other in lines[lines.index(line):]), line
+    assert any(line in retried for line in lines[:truth["lines"].start]) and retried[-1] in lines[truth["lines"].stop:]
+    timed_out = {int(m[1]) for line in lines if (m := re.match(r"\[rank(\d+)\]: RuntimeError: .*Timed out", line))}
+    assert timed_out == set(range(64)) - {truth["rank"]}
+    blamed = int(re.search(r"Root Cause.*?rank +: (\d+)", "\n".join(lines[-20:]), re.S)[1])
+    assert blamed != truth["rank"]
+    right = json.loads((ANSWERS / "big-log/right/answer.json").read_text())
+    for change, fine in (({"line": truth["lines"][-1]}, True), ({"time": truth["time"]}, True),
+                         ({"rank": blamed}, False), ({"line": truth["lines"].start - 1}, False),
+                         ({"line": truth["lines"].stop}, False), ({"time": "21:26:29"}, False),
+                         ({"cause": "timed out"}, False)):
+        (tmp_path / "answer.json").write_text(json.dumps({**right, **change}))
+        assert (graders.grade("big-log", tmp_path) == "") == fine, change
+
+
+def test_a_log_too_big_is_not_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr(graders, "TOO_BIG", 10)
+    (tmp_path / "job.log").write_text("x" * 11)
+    (tmp_path / "answer.json").write_text("{}")
+    assert graders.left_out(str(tmp_path), ["job.log", "answer.json", ".git", "__pycache__"]) == {
+        "job.log", ".git", "__pycache__"}
+
+
+def said_by(outcomes) -> list[str]:
+    return [line for o in outcomes for line in o.out.splitlines() if " INFO: " not in line]
+
+
+FILLED_IN = ("train_harbour", "measure_canyon", "tally_meadow")  # one of each kind; the others differ in names and numbers
+
+
+def test_scripts_are_guilty_or_right_as_the_grader_says(tmp_path):
+    """On two ranks a guilty one hangs, dies or prints other numbers than in one process; the others print the same."""
+    many_scripts.make(tmp_path)
+    truth = many_scripts.truth()
+    guilty = {Path(path).stem for places in truth.values() for path in places if path.startswith("jobs/")}
+    written = {p.stem for p in (many_scripts.WRITTEN / "jobs").iterdir()}
+    assert len(truth) == len(guilty) == 6 and len(written - guilty) >= 8
+    for name in sorted(written) + list(FILLED_IN):
+        script = f"jobs/{name}.py"
+        alone = grading.alone(tmp_path, script)
+        assert alone.code == 0, (name, alone.out)
+        pair = grading.ranks(2, tmp_path, script, timeout=3 if name in guilty else 60)
+        right = all(o.code == 0 for o in pair) and said_by(pair) == said_by([alone])
+        assert right == (name not in guilty), (name, said_by([alone]), said_by(pair))
+    COUNTS["programs of many-scripts run on two ranks"] += len(written) + len(FILLED_IN)
+
+
+def test_many_scripts_may_name_one_that_is_right(tmp_path):
+    answer = json.loads((ANSWERS / "many-scripts/right/answer.json").read_text())["mistakes"]
+    right = [{"file": "core/saving.py", "line": 16}, {"file": "jobs/walk_chains.py", "line": 29}]
+    for mistakes, fine in ((answer + right[:1], True), (answer + right, False), (answer[1:], False),
+                           (answer + answer, True), ([{**m, "line": m["line"] + 40} for m in answer], False)):
+        (tmp_path / "answer.json").write_text(json.dumps({"mistakes": mistakes}))
+        assert (graders.grade("many-scripts", tmp_path) == "") == fine, mistakes
+
+
+@contextlib.contextmanager
+def job_of_eight(folder: Path):
+    """The job as the task starts it, once it stands; ended afterwards."""
+    start = ["sh", str(folder / "start.sh")]
+    subprocess.run(start, check=True, env={**os.environ, "PYTHON": sys.executable}, timeout=20)
+    pid = int((folder / "job.pid").read_text())
+    try:
+        deadline = time.monotonic() + 120
+        while {p.read_text().split()[1] for p in (folder / "beats").glob("[0-7]")} != {"125"}:
+            assert time.monotonic() < deadline, (folder / "job.log").read_text()
+            time.sleep(0.2)
+        yield pid
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def test_job_of_eight_has_to_be_left_as_it_is(tmp_path, capsys):
+    folder = tmp_path / "job"
+    assert runner.main(["prepare", "job-of-eight", str(folder)]) == 0
+    shutil.copy(ANSWERS / "job-of-eight/right/answer.json", folder)
+    assert "not started" in graders.grade("job-of-eight", folder)
+    with job_of_eight(folder) as pid:
+        assert graders.grade("job-of-eight", folder) == ""
+        assert "step 120 " in (folder / "job.log").read_text() and "rror" not in (folder / "job.log").read_text()
+        ranks = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and int(p.name) != pid
+                 and (stat := (p / "stat")).exists() and stat.read_text().rsplit(")", 1)[1].split()[2] == str(pid)]
+        os.kill(max(ranks), signal.SIGSTOP)
+        assert "was stopped" in graders.grade("job-of-eight", folder)
+        os.kill(max(ranks), signal.SIGCONT)
+        (folder / "answer.json").write_text(json.dumps({"rank": 0, "file": "job.py", "line": 37}))
+        assert "rank 0" in graders.grade("job-of-eight", folder)
+        shutil.copy(ANSWERS / "job-of-eight/right/answer.json", folder)
+        again = subprocess.run(["sh", str(folder / "start.sh")], capture_output=True, text=True, timeout=20)
+        assert again.returncode == 1 and "started before" in again.stderr
+        assert graders.grade("job-of-eight", folder) == ""
+        with open(folder / "starts.log", "a") as f:
+            f.write("again\n")
+        assert "started 2 times" in graders.grade("job-of-eight", folder)
+        (folder / "starts.log").write_text("once\n")
+    assert "does not go on" in graders.grade("job-of-eight", folder)

@@ -1,8 +1,8 @@
 """Promise: in a group that torch, accelerate, Ray Train or plain python with nnodes=2 made, assets/train.py comes to
 the result of one process, and the smoke, started beside it, passes.
 
-Ray and accelerate are looked for in the Python that WORLDS_PYTHON names, which `make worlds` makes; else in that of these
-tests.
+Ray and accelerate are looked for in the Python that WORLDS_PYTHON names, which `make worlds` makes, else in that of
+these tests.
 """
 
 import json

@@ -162,9 +162,9 @@ def test_a_comment_on_the_old_home_is_no_import(tmp_path):
 
 
 def test_a_signal_may_be_written_as_the_log_does(tmp_path):
-    for signal, fine in (("Signal 9 (SIGKILL)", True), (-9, True), ("SIGTERM", False), (19, False)):
-        (tmp_path / "answer.json").write_text(json.dumps({"rank": 3, "signal": signal, "victims": [0, 1, 2]}))
-        assert (graders.grade("explain-kill", tmp_path) == "") == fine, signal
+    for ended_by, fine in (("Signal 9 (SIGKILL)", True), (-9, True), ("SIGTERM", False), (19, False)):
+        (tmp_path / "answer.json").write_text(json.dumps({"rank": 3, "signal": ended_by, "victims": [0, 1, 2]}))
+        assert (graders.grade("explain-kill", tmp_path) == "") == fine, ended_by
 
 
 def test_graders_do_not_share_modules(tmp_path):
@@ -203,23 +203,24 @@ def test_made_files_are_prepared(tmp_path, capsys, monkeypatch):
         one, two = ({p.relative_to(tmp_path / name / n): p.read_bytes() for p in (tmp_path / name / n).rglob("*.*")
                      if p.is_file()} for n in "12")
         assert one == two and one
-    assert "sixty files" in capsys.readouterr().out and len(one) == 60
+    assert "some sixty files" in capsys.readouterr().out and len(one) == 64  # with four empty __init__.py
 
 
 def test_big_log_shows_what_its_grader_asks_for(tmp_path):
-    big_log.make(tmp_path, size=5_000_000)
+    big_log.make(tmp_path, size=7_500_000)
     lines = (tmp_path / "job.log").read_text().splitlines()
     truth = big_log.truth()
     report = [lines[n - 1] for n in truth["lines"]]
     assert f" r{truth['rank']} reader   ERROR" in report[0] and truth["time"] in report[0]
     assert report[-1] == "zlib.error: Error -3 while decompressing data: invalid distances set"
     assert not any("ERROR" in line for line in lines if f" r{truth['rank']} " in line and line != report[0])
-    assert {f" r{r:02d} pretrain" for r in range(64)} == {line[23:36] for line in lines[50_000:50_200] if " pretrain" in line}
+    assert {line[24:36] for line in lines[50_000:50_200] if " pretrain" in line} == {
+        f"r{rank:02d} pretrain" for rank in range(64)}, "all ranks go on for long"
     retried = [line for line in lines if line.endswith("attempt 1 of 3")]
     for line in retried:  # the rank recovered: what it failed to read is unpacked afterwards
-        assert any(other.split()[2:] == [line.split()[2], "reader", "INFO", line.split()[5].rstrip(":"), *other.split()[6:]]
-                   and "unpacked" in other for other in lines[lines.index(line):]), line
-    assert any(line in retried for line in lines[:truth["lines"].start]) and retried[-1] in lines[truth["lines"].stop:]
+        unpacked = line[24:].replace("ERROR   ", "INFO    ").replace(": attempt 1 of 3", " unpacked,")
+        assert any(unpacked in other for other in lines[lines.index(line):]), line
+    assert lines.index(retried[0]) < truth["lines"].start < lines.index(retried[-1])
     timed_out = {int(m[1]) for line in lines if (m := re.match(r"\[rank(\d+)\]: RuntimeError: .*Timed out", line))}
     assert timed_out == set(range(64)) - {truth["rank"]}
     blamed = int(re.search(r"Root Cause.*?rank +: (\d+)", "\n".join(lines[-20:]), re.S)[1])
@@ -245,7 +246,7 @@ def said_by(outcomes) -> list[str]:
     return [line for o in outcomes for line in o.out.splitlines() if " INFO: " not in line]
 
 
-FILLED_IN = ("train_harbour", "measure_canyon", "tally_meadow")  # one of each kind; the others differ in names and numbers
+FILLED_IN = ("train_harbour", "measure_canyon", "tally_meadow")  # one of each kind
 
 
 def test_scripts_are_guilty_or_right_as_the_grader_says(tmp_path):
@@ -295,7 +296,7 @@ def test_job_of_eight_has_to_be_left_as_it_is(tmp_path, capsys):
     folder = tmp_path / "job"
     assert runner.main(["prepare", "job-of-eight", str(folder)]) == 0
     shutil.copy(ANSWERS / "job-of-eight/right/answer.json", folder)
-    assert "not started" in graders.grade("job-of-eight", folder)
+    assert "started 0 times" in graders.grade("job-of-eight", folder)
     with job_of_eight(folder) as pid:
         assert graders.grade("job-of-eight", folder) == ""
         assert "step 120 " in (folder / "job.log").read_text() and "rror" not in (folder / "job.log").read_text()

@@ -1,13 +1,14 @@
 """Promise: the rules of explain_log.py are the entries of troubleshooting.md: a new entry is a new rule, the copy
-inside
-the program equals the page, and each cause that the program can name is an entry."""
+inside the program equals the page, and each cause that the program can name is an entry."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+from itertools import zip_longest
 
+from support import BUNDLE
 from support.explain import LOGS, PAGE, SCRIPT, load, program, rules
 from support.pages import read_page
 
@@ -15,9 +16,12 @@ from support.pages import read_page
 def test_the_copy_equals_the_page():
     module, page = program(), PAGE.read_text()
     assert module.rules_of_page(page), "no rules on the page"
-    assert module.COPY.strip() == module.shortened(page).strip(), (
-        f"{SCRIPT}: its copy of the rules is not what {PAGE.name} says: run python tests/support/embed_rules.py"
-    )
+    copy, now = (text.strip().splitlines() for text in (module.COPY, module.shortened(page)))
+    for here, (old, new) in enumerate(zip_longest(copy, now, fillvalue="")):
+        entry = next(line for line in reversed(now[: here + 1]) if line.startswith("### "))
+        where = f"{PAGE.relative_to(BUNDLE)}:{page.splitlines().index(entry) + 1 + 2 * (new != entry)}"
+        assert old == new, f"{where}: the copy in {SCRIPT.name} says otherwise; if the page is right: " \
+            f"python tests/support/embed_rules.py"
     assert module.rules_of_page(module.COPY) == module.rules_of_page(page)
 
 

@@ -51,7 +51,11 @@ def label_fault(link, page: Path, root: Path) -> str:
     path, _, anchor = link.target.partition("#")
     aim = ((root / page).parent / path).resolve().relative_to(root.resolve()) if path else page
     if anchor:
-        goal = next(e.heading for e in read_page(aim, root).entries if e.anchor == anchor)
+        entries = read_page(aim, root).entries
+        goal = next(e.heading for e in entries if e.anchor == anchor)
+        nearer = max(entries, key=lambda e: len(words(link.text) & words(e.heading)))
+        if len(words(link.text) & words(nearer.heading)) > len(words(link.text) & words(goal)):
+            return f"is shown as «{link.text}», but leads to «{goal}», not to «{nearer.heading}»"
     elif "/" in link.text or link.text.endswith(aim.suffix or "\0"):  # a path, of the file or of a folder
         fits = link.target.endswith(link.text) or str(aim).startswith(link.text.rstrip("/") + "/")
         return "" if fits or str(aim) == link.text else f"is shown as {link.text}"

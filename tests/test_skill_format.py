@@ -48,6 +48,10 @@ def codes(folder: Path, section: str) -> set[str]:
     return {entry.text[s.start : s.end] for s in entry.codes}
 
 
+def line_of(folder: Path, section: str) -> int:
+    return next(e.line for e in read_page((folder / "SKILL.md").relative_to(BUNDLE)).entries if e.heading == section)
+
+
 def section_faults(page) -> list[str]:
     """What is wrong with the order of a room's sections."""
     found = [e.heading for e in page.entries if e.level == 2 and not e.is_gotcha]
@@ -123,9 +127,10 @@ def test_distributed_includes_every_public_name():
     backends |= set(re.findall(r"`([\w-]+)`", re.search(r"backend: backend: (.*)", idist.initialize.__doc__)[1]))
     assert len(public) > 25 and {"gloo", "nccl", "mpi", "horovod", "xla-tpu"} <= backends
     included = codes(DISTRIBUTED, "Include here")
-    assert not (public | backends) - included, f"«Include here» lacks {sorted((public | backends) - included)}"
+    where = f"{(DISTRIBUTED / 'SKILL.md').relative_to(BUNDLE)}:{line_of(DISTRIBUTED, 'Include here')}: «Include here»"
+    assert not (public | backends) - included, f"{where} lacks {sorted((public | backends) - included)}"
     unknown = {c for c in included if not hasattr(idist, c)} - backends
-    assert not unknown, f"«Include here» names what ignite.distributed has not: {sorted(unknown)}"
+    assert not unknown, f"{where} names what ignite.distributed has not: {sorted(unknown)}"
     COUNTS["names in «Include here»"] += len(included)
 
 

@@ -750,6 +750,7 @@ RAISES = re.compile(
     r"(Error|Exception|Interrupt|Exit|Iteration|Warning|Empty|Full|Timeout|Expired|Failed|Failure|Abort\w*)$"
 )
 LOGGED = re.compile(r"\b(ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION|exception|error|failed|retry\w*)\b")
+SPEAKER = re.compile(r"(?<![\w.])[Rr](?:(?:ank|ANK)[ =:_#-]{0,2})?(\d{1,5})(?![\w.])")  # in a record of logging
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 CHILD = re.compile(r"process (\d+) terminated with (?:exit code (-?\d+)|signal (\w+))")
 AGENT_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
@@ -817,6 +818,7 @@ class Reader:
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
         self.before = {}  # stream -> the line before
+        self.speaker = (None, 0)  # rank and number of the last record of an error that names its rank in its own way
         self.next_rank = None  # of the traceback that a parent quotes
         self.table = None  # entry of torchrun's failure table in progress
         self.root = False
@@ -960,6 +962,8 @@ class Reader:
         if chain and given is None and getattr(last, "spawned", False):
             given = last.rank  # the parent quotes the whole chain
         logged = bool(LOGGED.search(self.before.get(stream, "")) or LOGGED.search(text.split(HEADER)[0]))
+        if rank is None and self.speaker[1] == line - 1:  # logging writes a record and its traceback at once
+            rank = self.speaker[0]
         self.open[stream] = {
             "inner": inner,
             "thread": bool(re.search(r"Exception (?:in thread|ignored)", self.before.get(stream, ""))),
@@ -1139,6 +1143,8 @@ class Reader:
     def other(self, text, rank, line, order, stamp, hooked):
         job, wanted = self.job, 0
         self.before[rank if rank is not None else "?"] = text
+        if rank is None and LOGGED.search(text) and (m := SPEAKER.search(text)):
+            self.speaker = (int(m[1]), line)
         if m := WORLD.search(text):
             number = next(int(g) for g in m.groups() if g)
             if 0 < number < 1 << 20 and not (m[3] and job.world):
@@ -2493,6 +2499,8 @@ def last_words(case, ranks):
 def absent_rank(case, absent, base, first, waits, dumps, behind=False):
     stopping = [e for e in case.of("stopping") if e.rank in absent]
     errors = [e for e in case.own if e.handled and (e.rank in absent or e.rank is None and len(case.own) == 1)]
+    elsewhere = {skeleton(e) for e in case.own if e.handled and e.rank not in absent}
+    errors.sort(key=lambda e: (skeleton(e) in elsewhere, -e.order))  # what others met too did not hold them up
     left = [r for r in absent if any(x.type in ("root", "table") for x in case.exits.values()) and r not in case.exits]
     scene = case.scene(first)
     cause = IDS["error"] if errors else IDS["early"] if stopping else base

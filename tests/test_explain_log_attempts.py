@@ -120,3 +120,52 @@ def test_a_rank_that_never_joined(tmp_path):
     found = judged(tmp_path, wait + clients)
     assert found["guilty_ranks"] == [] and found["cause"] == program().IDS["clients"], found
     assert found["confidence"] != "high"
+
+
+CAUGHT = """Traceback (most recent call last):
+  File "fit.py", line 8, in <module>
+    x = torch.empty(size, 16)
+        ^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory
+[1] step 10/20 y=18
+[0] step 10/20 y=18
+[0] step 20/20 y=38
+[0] Finished training
+[1] step 20/20 y=38
+[1] Finished training
+"""
+NOTICED = "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 6 (Aborted).\n"
+
+
+def test_a_traceback_that_work_and_its_end_follow_was_printed_and_not_the_end(tmp_path):
+    assert judged(tmp_path, CAUGHT)["outcome"] == "succeeded"
+    found = judged(tmp_path, CAUGHT[: CAUGHT.index("[1] step 10")] + "saved final metrics\n")
+    assert (found["outcome"], found["guilty_ranks"]) == ("failed", []) and "alloc_cpu" in found["text"], found
+
+
+@pytest.mark.parametrize("said", ["double free or corruption (out)", "terminate called without an active exception"])
+def test_mpirun_names_the_rank_that_crashed(said, tmp_path):
+    found = judged(tmp_path, CAUGHT + said + "\n" + NOTICED)
+    assert (found["cause"], found["guilty_ranks"]) == ("a-rank-crashes-in-native-code", [1]), found
+    assert "SIGABRT" in found["text"] and found["confidence"] == "high"
+
+
+def test_exit_codes_alone_do_not_tell_why(tmp_path):
+    found = judged(tmp_path, "".join(f"srun: error: n{k}: task {k}: Exited with exit code 1\n" for k in range(3)))
+    assert (found["outcome"], found["cause"], found["confidence"]) == ("failed", None, "low"), found
+    assert "not in this log" in found["text"]
+
+
+def test_the_rank_that_a_record_of_logging_names_had_the_error_below_it(tmp_path):
+    """What others met too, and got over, did not hold it up."""
+    late = "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation"
+    trace = 'Traceback (most recent call last):\n  File "reader.py", line 12, in fill\n    {}\n{}\n'
+    lines = [f"2026-11-30 21:26:27,43{rank} r{rank} reader ERROR again\n" + trace.format("f()", "OSError: busy") +
+             f"2026-11-30 21:26:28,000 r{rank} INFO step {step}\n" for step, rank in enumerate((0, 2, 1, 3))]
+    lines.insert(2, "2026-11-30 21:26:27,500 r2 reader ERROR no more\n" + trace.format("g()", "zlib.error: Error -3"))
+    lines += [f"[rank{r}]: Traceback (most recent call last):\n[rank{r}]:   File \"fit.py\", line 3, in <module>\n"
+              f"[rank{r}]:     idist.all_reduce(x)\n[rank{r}]: {late}\n" for r in (0, 1, 3)]
+    lines[5:5] = [f"2026-11-30 21:27:{n:02},000 r{n % 4} INFO step {n}\n" for n in range(5, 40)]
+    found = judged(tmp_path, "world size 4\n" + "".join(lines))
+    assert (found["guilty_ranks"], found["cause"]) == ([2], "hangs-after-an-error-on-one-rank"), found
+    assert "zlib.error" in found["text"], found

@@ -189,6 +189,7 @@ class Event:
         self.kind, self.rank, self.source, self.line, self.text, self.order = kind, rank, source, line, text, order
         self.time, self.count, self.frames, self.uncaught, self.code, self.type = None, 1, [], False, None, ""
         self.chain, self.process, self.end = [], None, text  # chain: what came before it, newest first
+        self.sure = True  # of an exception: torch or a launcher said that it was the end
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
 
@@ -759,6 +760,7 @@ TABLE_CODE = re.compile(r"^\s+exitcode\s*: (-?\d+) \(pid: (\d+)\)")
 TABLE_TIME = re.compile(r"^\s+time\s*: (\S+)")
 TABLE_TRACE = re.compile(r"^\s+traceback\s*: (.*)")
 SRUN = re.compile(r"srun: error: (\S+?): tasks? ([\d,\-\[\]]+): (.+)")
+MPIRUN = re.compile(r"noticed that process rank (\d+) .*exited on signal (\d+)")
 SLURM_STOP = re.compile(r"\*\*\* (?:STEP|JOB) (\S+) ON (\S+) (?:CANCELLED|FAILED)(?: AT (\S+))?(.*?)\*\*\*")
 WORLD = re.compile(
     r"(?:- Run '.*' in|Spawn function '.*' in) (\d+) processes|\bworld[_ -]?size\s*[=:]?\s*(\d+)\b"
@@ -779,6 +781,7 @@ OOM = re.compile(r"oom[-_]kill|Out [Oo]f [Mm]emory: Killed process|Out Of Memory
 NATIVE = re.compile(
     r"terminate called after throwing an instance of '?([\w:]+)|(Segmentation fault)|Fatal Python error: (.+)"
     r"|(Bus error)|\*\*\* (stack smashing|buffer overflow) detected|^(?:free|malloc|double free|munmap)[^:]*\(\): (.+)"
+    r"|^(double free or corruption .*|corrupted (?:size|double-linked).*|malloc_consolidate\(\).*)"
 )
 COMPLETE = re.compile(
     r"INFO: End of run$|Finalized processing group with backend|(?i:\btraining (?:has )?(?:completed?|finished|done)\b)"
@@ -1033,6 +1036,7 @@ class Reader:
             type=name,
             end=stripped[:900],
             logged=tb["logged"],
+            sure=tb["hooked"] or tb["spawned"] or tb["table"] is not None,
             began=tb["line"],
             spawned=tb["spawned"],
         )
@@ -1121,6 +1125,10 @@ class Reader:
                     oom="Out Of Memory" in ends,
                 )
             return 2
+        if m := MPIRUN.search(text):
+            job.launcher.add("mpirun")
+            self.event("exit", int(m[1]), line, text, order, stamp, code=-int(m[2]), type="mpirun")
+            return 1
         if m := SLURM_STOP.search(text):
             job.launcher.add("srun")
             kind = "stop" if "DUE TO" in m[0].upper() else "cancel"
@@ -1308,7 +1316,8 @@ class Case:
         self.job, self.rules, self.events = job, rules, events
         self.exits = {}
         cancelled = min((e.order for e in self.of("cancel", "stop")), default=None)
-        for e in sorted(self.of("exit"), key=lambda e: ("agent", "spawn", "srun", "table", "root").index(e.type)):
+        least_first = ("agent", "spawn", "srun", "mpirun", "table", "root").index
+        for e in sorted(self.of("exit"), key=lambda e: least_first(e.type)):
             if (
                 e.type == "srun"
                 and cancelled is not None
@@ -1331,6 +1340,7 @@ class Case:
                 or bool(e.logged or e.frames)
                 and e.line < going.get(e.source, 0)  # the work went on
             )
+            e.handled = e.handled or not e.sure and went_on(job, e)
             kind = self.kind_of(e)
             {"echo": self.echoes, "late": self.lates, "own": self.own, "interrupt": self.interrupts}[kind].append(e)
         known = {e.rank for e in events if e.rank is not None} | set(job.lanes)
@@ -1582,6 +1592,16 @@ def is_failed(case):
                 return True
         return False
     return True
+
+
+def went_on(job, e):
+    """Whether steps of the work follow an exception in its source, and then a line that says that it is over."""
+    for source, number, lines in job.tails:
+        if source.name == e.source:
+            later = lines[max(0, e.line - (number - len(lines))) :]
+            ends = max((n for n, line in enumerate(later) if says_end(line)), default=0)
+            return any(STEP.search(line) for line in later[:ends])
+    return False
 
 
 def ended_well(case, earlier):
@@ -2161,6 +2181,9 @@ def left_with_code(case):
         return None
     guilty = sorted(chosen)
     e = chosen[guilty[0]]
+    if len(case.exits) == case.job.lines and not case.of("exception"):  # nothing but the launcher's lines
+        text = f"{ranks_text(guilty).capitalize()} ended with exit code {e.code}; what they said is not in this log."
+        return Verdict("failed", None, (), (), text, "low", [e], f"Collect: {ASK}.")
     lane = case.lines.get(guilty[0])
     said = f" Its last line: {short(fold(lane.last[3]), 120)}" if lane and lane.last else ""
     text = (

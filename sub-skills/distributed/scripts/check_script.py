@@ -10,8 +10,8 @@ imported as, which function a call means, what a condition is on each of four ra
 each function is walked with the condition under which each line is reached. A call that waits for the other ranks and
 is reached by some of them only is a finding, also through the program's own functions and modules.
 
-Order of the file: the rules and their examples · names · scopes of a module · the project · conditions · effects of
-calls · the walk · rules that need no walk · suppression · reports · command line.
+Order of the file: the rules and their examples · names · scopes of a module · the project · values · conditions ·
+effects of calls · the walk · rules that need no walk · suppression · reports · command line.
 """
 from __future__ import annotations
 
@@ -827,27 +827,33 @@ def training(local_rank):
     print("same order", orders[0] == orders[1])
 """),
     "same-seed": Rule(
-        "warning", "all ranks get the same seed",
-        "They draw the same random numbers: the same crops, the same noise.",
+        "warning", "all ranks get the same seed, and draw random numbers while they run",
+        "They draw the same ones: the same crops, the same noise.",
         "Add the rank: `manual_seed(seed + idist.get_rank())`.",
         """import torch
 import ignite.distributed as idist
+from ignite.engine import Engine
 from ignite.utils import manual_seed
 
 
 def training(local_rank):
     manual_seed(7)
-    print("different", len(set(idist.all_gather(torch.rand(1).item()))))
+    trainer = Engine(lambda engine, batch: torch.rand(1).item())
+    state = trainer.run([0])
+    print("different", len(set(idist.all_gather(state.output))))
 """,
         "rank 0 prints `different 1`",
         """import torch
 import ignite.distributed as idist
+from ignite.engine import Engine
 from ignite.utils import manual_seed
 
 
 def training(local_rank):
     manual_seed(7 + idist.get_rank())
-    print("different", len(set(idist.all_gather(torch.rand(1).item()))))
+    trainer = Engine(lambda engine, batch: torch.rand(1).item())
+    state = trainer.run([0])
+    print("different", len(set(idist.all_gather(state.output))))
 """),
     "attribute-of-wrapped-model": Rule(
         "error", "{name}: the wrapped model has no attribute of its own",
@@ -1157,6 +1163,7 @@ class Scope:
     answers: dict = field(default_factory=dict)  # what questions about it, or about expressions in it, were answered
     in_group: bool = False  # handed to Parallel.run or idist.spawn: the group exists when it begins
     on_ranks: bool = False  # handed to Parallel.run or a spawn: the first parameter is the local rank
+    launches: list = field(default_factory=list)  # [(call, scope)] as Parallel.run or a spawn makes it
     effects: list | None = None
 
     @property
@@ -1183,6 +1190,7 @@ class Module:
     answers: dict = field(default_factory=dict)  # what questions about it were answered
     known: dict = field(default_factory=dict)  # attribute name → its value on the ranks, where it was asked before
     assigned: dict = field(default_factory=dict)  # attribute name → [(expression, scope)] for x.NAME = …
+    targets: dict | None = None  # function → its calls in this file, once somebody asks
 
 
 def all_scopes(scope):
@@ -1192,16 +1200,32 @@ def all_scopes(scope):
 
 
 def kept(ask):
-    """Answer a question (about a module, a scope, or an expression in a scope) once, and keep the answer."""
+    """Answer a question (about a module, a scope, or an expression in a scope) once, and keep the answer.
+
+    A question that comes up again while it is being answered (a function that calls itself), or at the end of a long
+    row of questions, is answered with nothing.
+    """
+    nothing = {"str": "", "list": (), "tuple": ({}, False)}.get(str(ask.__annotations__.get("return")))
+
     @functools.wraps(ask)
     def asked(subject, scope=None, *rest):
         answers = (subject if scope is None else scope).answers
         key = (ask, subject, *rest)
         if key not in answers:
-            answers[key] = ask(subject) if scope is None else ask(subject, scope, *rest)
+            if len(asking) > QUESTIONS:
+                return nothing
+            answers[key] = nothing
+            asking.append(key)
+            try:
+                answers[key] = ask(subject) if scope is None else ask(subject, scope, *rest)
+            finally:
+                asking.pop()
         return answers[key]
 
     return asked
+
+
+asking, QUESTIONS = [], 60  # questions that are being answered, one because of another, and how many there may be
 
 
 def read_module(path, project):
@@ -1306,6 +1330,22 @@ class Collector:
                     scope.imports[alias.asname or alias.name] = f"{base}{joint}{alias.name}"
         elif isinstance(node, ast.Call):
             scope.calls.append(node)
+        elif type(node).__name__ == "Match":
+            for case in node.cases:
+                self.capture(scope, case.pattern, node.subject)
+
+    def capture(self, scope, pattern, subject):
+        """Names that a pattern of a `match` binds: those that stand for the subject, or for an item of it."""
+        parts = getattr(pattern, "patterns", ())
+        if getattr(pattern, "name", None):
+            scope.bound.setdefault(pattern.name, []).append((subject, None))
+        if getattr(pattern, "pattern", None) is not None:
+            self.capture(scope, pattern.pattern, subject)
+        same = isinstance(subject, (ast.Tuple, ast.List)) and len(subject.elts) == len(parts) and type(
+            pattern).__name__ == "MatchSequence"
+        for i, inner in enumerate(parts):
+            alone = type(pattern).__name__ in ("MatchOr", "MatchClass")
+            self.capture(scope, inner, subject.elts[i] if same else subject if alone else None)
 
     def bind(self, scope, target, value, index=None):
         if isinstance(target, ast.Name):
@@ -1497,8 +1537,13 @@ def _resolve(node, scope, depth):
     return ""
 
 
+@kept
 def definition(node, scope, depth=0):
-    """The project's function or class (a Scope) that an expression names, or None."""
+    """What calling an expression runs: the project's function or class (a Scope), or None.
+
+    Through partials, functions that return functions, methods of instances whose class the project has, super() and
+    `__call__`.
+    """
     if depth > 6 or node is None:
         return None
     if isinstance(node, ast.Lambda):
@@ -1506,38 +1551,114 @@ def definition(node, scope, depth=0):
     if isinstance(node, ast.Call):
         if last_name(node) == "partial" and node.args:
             return definition(node.args[0], scope, depth + 1)
+        made = definition(node.func, scope, depth + 1)
+        if made is None:
+            return None
+        if isinstance(made.node, ast.ClassDef):
+            return method(made, "__call__")
+        found = {definition(v, s, depth + 1) for v, _, s in returned(made)} if is_factory(made) else ()
+        return found.pop() if len(found) == 1 else None
+    if isinstance(node, ast.Attribute):
+        return attribute_definition(node, scope, depth)
+    if not isinstance(node, ast.Name):
         return None
-    parts = chain(node)
-    if parts is None:
-        return None
-    if parts[0] in ("self", "cls") and scope.owner is not None and len(parts) == 2:
-        found = method(scope.owner, parts[1])
-        if found is None:
-            values = scope.owner.attributes.get(parts[1], [])
-            if len(values) == 1 and isinstance(values[0][0], (ast.Name, ast.Attribute, ast.Lambda)):
-                return definition(values[0][0], values[0][2], depth + 1)
-        return found
     for s in all_scopes(scope):
         if isinstance(s.node, ast.ClassDef) and s is not scope:
             continue
-        if parts[0] in s.imports:
-            module, rest = s.module.project.find(s.imports[parts[0]], s.module)
-            return member(module.top, [*rest, *parts[1:]], depth + 1) if module is not None else None
-        if parts[0] in s.functions or parts[0] in s.classes:
-            return member(s, parts, depth + 1)
-        if parts[0] in s.bound:
-            values = s.bound[parts[0]]
-            if len(parts) == 1 and len(values) == 1 and values[0][1] is None:
-                return definition(values[0][0], s, depth + 1)
-            if len(parts) == 2:
-                owner = instance_of(node.value, scope, depth + 1)
-                return method(owner, parts[1]) if owner is not None else None
-            return None
+        if node.id in s.imports:
+            module, rest = s.module.project.find(s.imports[node.id], s.module)
+            return member(module.top, rest, depth + 1) if module is not None else None
+        if node.id in s.functions or node.id in s.classes:
+            return member(s, [node.id], depth + 1)
+        if node.id in s.bound:
+            values = s.bound[node.id]
+            return definition(values[0][0], s, depth + 1) if len(values) == 1 and values[0][1] is None else None
         for base in s.imports.get("*", ()):
             module, rest = s.module.project.find(base, s.module)
-            if module is not None and not rest and (parts[0] in module.top.functions or parts[0] in module.top.classes):
-                return member(module.top, parts, depth + 1)
+            if module is not None and not rest and (node.id in module.top.functions or node.id in module.top.classes):
+                return member(module.top, [node.id], depth + 1)
     return None
+
+
+def attribute_definition(node, scope, depth):
+    """The same for `a.b`: a member of a module or a class, or a method of what `a` is an instance of."""
+    parts = chain(node)
+    if parts is not None and parts[0] not in ("self", "cls"):
+        for s in all_scopes(scope):
+            if isinstance(s.node, ast.ClassDef) and s is not scope:
+                continue
+            if parts[0] in s.imports:
+                module, rest = s.module.project.find(s.imports[parts[0]], s.module)
+                found = member(module.top, [*rest, *parts[1:]], depth + 1) if module is not None else None
+                if found is not None or module is None:
+                    return found
+            elif parts[0] in s.classes:
+                return member(s, parts, depth + 1)
+            elif parts[0] not in s.bound:
+                continue
+            break
+    owner = instance_of(node.value, scope, depth + 1)
+    if owner is None:
+        return None
+    found = method(owner, node.attr)
+    if parts is not None and parts[0] in ("self", "cls") and len(parts) == 2 and (found is None or is_abstract(found)):
+        below = [c.functions[node.attr] for c in subclasses(owner) if node.attr in c.functions]
+        found = below[0] if len(below) == 1 else found
+    if found is None:
+        values = attributes_of(owner, node.attr)
+        if len(values) == 1 and values[0][0] is not None and values[0][1] is None:
+            return definition(values[0][0], values[0][2], depth + 1)
+    return found
+
+
+@kept
+def is_factory(function):
+    """Whether a function returns functions or objects of its own, and so may stand where a function is wanted."""
+    return bool(function.functions) or any(
+        isinstance(v, (ast.Lambda, ast.Name, ast.Attribute, ast.Call)) for v, _, _ in returned(function))
+
+
+def is_abstract(function):
+    body = getattr(function.node, "body", ())
+    return isinstance(body, list) and all(
+        isinstance(n, (ast.Pass, ast.Raise)) or isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+        for n in body)
+
+
+@kept
+def bases_of(owner) -> list:
+    """The base classes that the project has."""
+    found = [definition(b, owner.parent) for b in owner.node.bases]
+    return [f for f in found if f is not None and isinstance(f.node, ast.ClassDef) and f is not owner]
+
+
+@kept
+def lineage(owner) -> list:
+    """A class of the project and all that it inherits from, nearest first."""
+    found = [owner]
+    for c in found:
+        found += [b for b in bases_of(c) if b not in found]
+    return found[:20]
+
+
+def subclasses(owner):
+    return [s for s in owner.module.scopes
+            if isinstance(s.node, ast.ClassDef) and s is not owner and owner in lineage(s)]
+
+
+def inherits(owner, name):
+    """Whether a class of the project has a base whose name contains this."""
+    return any(name in last_name(b) for c in lineage(owner) for b in c.node.bases)
+
+
+def attributes_of(owner, name):
+    """[(expression, index, scope), …]: what self.NAME is assigned in a class, or in the nearest one above it."""
+    for c in lineage(owner):
+        if name in c.attributes:
+            return c.attributes[name]
+        if name in c.bound:
+            return [(v, i, c) for v, i in c.bound[name]]
+    return []
 
 
 def member(scope, names, depth):
@@ -1556,19 +1677,9 @@ def member(scope, names, depth):
     return scope if names else None
 
 
-def method(owner, name, depth=0):
+def method(owner, name):
     """The method of a class or of a base class that the project has."""
-    if owner is None or depth > 5:
-        return None
-    if name in owner.functions:
-        return owner.functions[name]
-    for base in owner.node.bases:
-        found = definition(base, owner.parent)
-        if found is not None and isinstance(found.node, ast.ClassDef):
-            inner = method(found, name, depth + 1)
-            if inner is not None:
-                return inner
-    return None
+    return next((c.functions[name] for c in lineage(owner) if name in c.functions), None) if owner is not None else None
 
 
 def values_of(node, scope):
@@ -1587,17 +1698,9 @@ def values_of(node, scope):
                     return [(v, i, module.top) for v, i in module.top.bound[rest[0]]]
                 return []
         return []
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        if node.value.id in ("self", "cls") and scope.owner is not None:
-            owner, n = scope.owner, 0
-            while owner is not None and n < 5:
-                if node.attr in owner.attributes:
-                    return owner.attributes[node.attr]
-                if node.attr in owner.bound:
-                    return [(v, i, owner) for v, i in owner.bound[node.attr]]
-                bases = [definition(b, owner.parent) for b in owner.node.bases]
-                owner, n = next((b for b in bases if b is not None and isinstance(b.node, ast.ClassDef)), None), n + 1
-        return []
+    if isinstance(node, ast.Attribute):
+        owner = instance_of(node.value, scope) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
+        return attributes_of(owner, node.attr) if owner is not None else []
     return [(node, None, scope)]
 
 
@@ -1607,6 +1710,8 @@ def instance_of(node, scope, depth=0):
     if depth > 6:
         return None
     if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            return next(iter(bases_of(scope.owner)), None) if scope.owner is not None else None
         found = definition(node.func, scope, depth + 1)
         if found is None:
             return None
@@ -1619,11 +1724,17 @@ def instance_of(node, scope, depth=0):
         return None
     if isinstance(node, ast.Name) and node.id in ("self", "cls"):
         return scope.owner
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return None
     for value, index, s in values_of(node, scope):
-        if value is not None and value is not node and index is None:
-            found = instance_of(value, s, depth + 1)
-            if found is not None:
-                return found
+        if value is None and isinstance(node, ast.Name):
+            given = {instance_of(v, x, depth + 1) for v, _, x in handed(node.id, s)}
+            found = given.pop() if len(given) == 1 else None
+        else:
+            followed = value is not None and value is not node and index is None
+            found = instance_of(value, s, depth + 1) if followed else None
+        if found is not None:
+            return found
     return None
 
 
@@ -1646,6 +1757,234 @@ def own_nodes(node):
                 todo += reversed(list(ast.iter_child_nodes(n)))
         node._own = cached
     return cached
+
+
+# --- values: what an expression may be, and which arguments a call has ----------------------------------------------
+
+
+@kept
+def sources(node, scope, depth=0) -> list:
+    """[(expression, scope), …]: what an expression may be, where names, attributes, conditions, items of dicts,
+    parameters (by callers and defaults) and what functions return are followed; (None, scope) for what cannot be seen.
+    """
+    if node is None or depth > 6:
+        return [(None, scope)]
+    if isinstance(node, ast.IfExp):
+        return [*sources(node.body, scope, depth + 1), *sources(node.orelse, scope, depth + 1)]
+    if isinstance(node, ast.BoolOp):
+        return [x for v in node.values for x in sources(v, scope, depth + 1)]
+    if isinstance(node, ast.NamedExpr):
+        return sources(node.value, scope, depth + 1)
+    if isinstance(node, ast.Subscript):
+        if isinstance(constant(node.slice), str):
+            found = entries(node.value, scope, depth + 1)[0].get(node.slice.value, ())
+        else:
+            found = items_of(node, scope, depth)
+        return [x for v, s in found for x in sources(v, s, depth + 1)] or [(node, scope)]
+    if isinstance(node, ast.Call):
+        if last_name(node) == "get" and node.args and isinstance(constant(node.args[0]), str) and isinstance(
+                node.func, ast.Attribute):
+            found = entries(node.func.value, scope, depth + 1)[0].get(node.args[0].value, ())
+            return [x for v, s in found for x in sources(v, s, depth + 1)] or [(node, scope)]
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else ()
+        return [x for v, _, s in made for x in sources(v, s, depth + 1)] or [(node, scope)]
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return [(node, scope)]
+    values = [v for v in values_of(node, scope) if v[0] is not node]
+    if not values and isinstance(node, ast.Attribute):
+        found = entries(node.value, scope, depth + 1)[0].get(node.attr, ())
+        return [x for v, s in found for x in sources(v, s, depth + 1)] or [(node, scope)]
+    found = []
+    for value, index, s in values:
+        if value is None:
+            given = handed(node.id, s, True) if isinstance(node, ast.Name) else []
+            found += [x for v, _, inner in given for x in sources(v, inner, depth + 1)] or [(None, s)]
+        elif index is None:
+            found += sources(value, s, depth + 1)
+        else:
+            for v, inner in [(value, s)] if isinstance(value, (ast.Tuple, ast.List)) else sources(value, s, depth + 1):
+                found += sources(part(v, index), inner, depth + 1)
+    return found or [(node, scope)]
+
+
+def items_of(node, scope, depth):
+    """[(expression, scope), …] for `a[0]` and `a[i]` where `a` is a list, a tuple or a dict that is written out."""
+    found, key = [], constant(node.slice)
+    for value, s in sources(node.value, scope, depth + 1) if not isinstance(node.slice, ast.Slice) else ():
+        if isinstance(value, ast.Dict):
+            found += [(v, s) for v in value.values]
+        elif isinstance(value, (ast.List, ast.Tuple)):
+            found += [(v, s) for v in (value.elts[key:key + 1] if isinstance(key, int) and key >= 0 else value.elts)]
+    return found
+
+
+MAPPINGS = {"dict", "OrderedDict", "SimpleNamespace", "Namespace", "EasyDict", "edict", "AttrDict", "Munch", "ChainMap",
+            "MappingProxyType"}
+
+
+@kept
+def entries(node, scope, depth=0) -> tuple:
+    """({key: [(expression, scope), …]}, whether there are no others) of a dict, or of an object with fields."""
+    if node is None or depth > 6:
+        return {}, False
+    if isinstance(node, ast.Dict):
+        found, whole = {}, True
+        for key, value in zip(node.keys, node.values):
+            if key is None:
+                inner, closed = entries(value, scope, depth + 1)
+                found.update(inner)
+                whole = whole and closed
+            elif isinstance(constant(key), str):
+                found[key.value] = [(value, scope)]
+            else:
+                whole = False
+        return found, whole
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        (left, a), (right, b) = entries(node.left, scope, depth + 1), entries(node.right, scope, depth + 1)
+        return {**left, **right}, a and b
+    if isinstance(node, ast.Call):
+        return entries_of_call(node, scope, depth)
+    if isinstance(node, ast.IfExp):
+        return merged([entries(v, scope, depth + 1) for v in (node.body, node.orelse)])
+    if isinstance(node, ast.BoolOp):
+        return merged([entries(v, scope, depth + 1) for v in node.values if constant(v) is not None or not isinstance(
+            v, ast.Constant)])
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return {}, False
+    if isinstance(node, ast.Name) and node.id in ("self", "cls") and scope.owner is not None:
+        return fields_of(scope.owner), False
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        inner = []
+        for value, index, s in values_of(node, scope):
+            if value is None and isinstance(node, ast.Name):
+                inner += [entries(v, x, depth + 1) for v, _, x in handed(node.id, s, True)] or [({}, False)]
+            else:
+                inner.append(entries(value, s, depth + 1) if index is None and value is not node else ({}, False))
+        if not inner and isinstance(node, ast.Attribute):
+            inner = [entries(v, s, depth + 1) for v, s in entries(node.value, scope, depth + 1)[0].get(node.attr, ())]
+        found, whole = merged(inner)
+        later, closed = entries_put_in(node, scope)
+        return {k: [*found.get(k, ()), *later.get(k, ())] for k in {**found, **later}}, whole and closed
+    return merged([entries(v, s, depth + 1) for v, s in sources(node, scope, depth + 1) if v is not node])
+
+
+def entries_of_call(node, scope, depth):
+    last = last_name(node)
+    function = definition(node.func, scope)
+    if function is not None and function.is_function:
+        return merged([entries(v, s, depth + 1) for v, _, s in returned(function)])
+    given = {k.arg: [(k.value, scope)] for k in node.keywords if k.arg}
+    if function is not None:
+        names = list(function.bound) if method(function, "__init__") is None else []
+        given.update((n, [(a, scope)]) for n, a in zip(names, node.args) if not isinstance(a, ast.Starred))
+        return {**fields_of(function), **given}, False
+    if isinstance(node.func, ast.Attribute) and last == "copy" and not node.args:
+        return entries(node.func.value, scope, depth + 1)
+    if last in ("copy", "deepcopy", "vars", "asdict", "MappingProxyType") and len(node.args) == 1:
+        return entries(node.args[0], scope, depth + 1)
+    if last not in MAPPINGS:
+        return {}, False
+    found, whole = {}, True
+    for inner, closed in [*(entries(a, scope, depth + 1) for a in node.args),
+                          *(entries(k.value, scope, depth + 1) for k in node.keywords if k.arg is None)]:
+        found.update(inner)
+        whole = whole and closed
+    return {**found, **given}, whole
+
+
+def fields_of(owner):
+    """{name: [(expression, scope), …]} of the attributes of a class's instances."""
+    found = {}
+    for c in reversed(lineage(owner)):
+        found.update((n, [(v, c) for v, i in values if v is not None and i is None]) for n, values in c.bound.items())
+        found.update((n, [(v, s) for v, i, s in values if v is not None and i is None])
+                     for n, values in c.attributes.items())
+    return {n: values for n, values in found.items() if values}
+
+
+def entries_put_in(node, scope):
+    """The same for what is put into a dict later: `d["key"] = …`, `d.update(…)`, `d.setdefault("key", …)`."""
+    home = next((s for s in all_scopes(scope) if isinstance(node, ast.Name) and node.id in s.bound), scope)
+    found, whole, wanted = {}, True, text_of(node)
+    for s in dict.fromkeys((home, scope)):
+        for n in own_nodes(s.node):
+            if isinstance(n, ast.Assign):
+                for t in n.targets:
+                    if isinstance(t, ast.Subscript) and text_of(t.value) == wanted:
+                        key = constant(t.slice)
+                        if isinstance(key, str):
+                            found.setdefault(key, []).append((n.value, s))
+                        whole = whole and isinstance(key, str)
+            elif isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in (
+                    "update", "setdefault") and text_of(n.func.value) == wanted:
+                if n.func.attr == "update":
+                    inner, closed = merged([entries(a, s, 3) for a in n.args])
+                    inner = {**inner, **{k.arg: [(k.value, s)] for k in n.keywords if k.arg}}
+                else:
+                    closed = len(n.args) == 2 and isinstance(constant(n.args[0]), str)
+                    inner = {n.args[0].value: [(n.args[1], s)]} if closed else {}
+                for key, values in inner.items():
+                    found.setdefault(key, []).extend(values)
+                whole = whole and (closed or not n.args)
+    return found, whole
+
+
+def merged(parts):
+    """Dicts of which an expression is one."""
+    found = {}
+    for inner, _ in parts:
+        for key, values in inner.items():
+            found.setdefault(key, []).extend(v for v in values if v not in found.get(key, ()))
+    return found, bool(parts) and all(closed for _, closed in parts)
+
+
+@kept
+def keywords_of(call, scope) -> tuple:
+    """({name: [(expression, scope), …]}, whether there are no others): the keyword arguments of a call, those out of
+    dicts and of a partial included."""
+    found, whole = {}, True
+    for value, _, s in values_of(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else ():
+        if isinstance(value, ast.Call) and last_name(value) == "partial":
+            inner, closed = keywords_of(value, s)
+            found.update(inner)
+            whole = whole and closed
+    for k in call.keywords:
+        if k.arg is not None:
+            found[k.arg] = [(k.value, scope)]
+        else:
+            inner, closed = entries(k.value, scope)
+            found.update(inner)
+            whole = whole and closed
+    return found, whole
+
+
+def given(call, name, position, scope):
+    """[(expression, scope), …]: what an argument of a call may be; nothing where it is not given, or is None."""
+    if position is not None and 0 <= position < len(call.args):
+        direct = keyword(call, name, position)
+        return [(direct, scope)] if direct is not None else []
+    return [(v, s) for v, s in keywords_of(call, scope)[0].get(name, ())
+            if not (isinstance(v, ast.Constant) and v.value is None)]
+
+
+def first_given(call, name, position, scope):
+    """(expression, scope) of an argument, or (None, scope)."""
+    return next(iter(given(call, name, position, scope)), (None, scope))
+
+
+def prepared(call, name, scope):
+    """The partial that gives an argument to a call, else the call."""
+    if all(k.arg != name for k in call.keywords) and isinstance(call.func, (ast.Name, ast.Attribute)):
+        for value, _, s in values_of(call.func, scope):
+            if isinstance(value, ast.Call) and keyword(value, name) is not None and s.module is scope.module:
+                return value
+    return call
+
+
+def place(node, scope, call, at):
+    """Where to report an argument: itself, or the call where it stands in another file."""
+    return node if scope.module is at.module else call
 
 
 # --- conditions: what an expression is on each of four ranks --------------------------------------------------------
@@ -1776,9 +2115,17 @@ def call_on_ranks(node, scope, depth):
     if name.startswith((IDIST, TORCH_DIST)) and last in RANK_CALLS:
         grouped = name.startswith(TORCH_DIST) and (node.args or node.keywords)
         return (RANKED if "rank" in last else UNKNOWN) if grouped else WORLD[RANK_CALLS[last]]
+    if name in ("torch.tensor", "torch.as_tensor") and node.args:
+        inner = node.args[0]
+        return value_on_ranks(inner.elts[0] if isinstance(inner, ast.List) and len(inner.elts) == 1 else inner, scope,
+                              depth + 1)
     if name.startswith(("ignite.", "torch.")):
         return UNKNOWN
     found = definition(node.func, scope)
+    if found is None and not node.args and isinstance(node.func, ast.Attribute) and last in (
+            "item", "tolist", "bool", "any", "all", "sum", "cpu", "detach", "float", "int", "long"):
+        inner = value_on_ranks(node.func.value, scope, depth + 1)
+        return RANKED if varies(inner) and only_its_own(node.func.value, scope) else UNKNOWN
     if found is not None and found.is_function:
         return result_on_ranks(found, depth)
     if last == "getattr" and len(node.args) > 1 and isinstance(constant(node.args[1]), str):
@@ -1788,6 +2135,14 @@ def call_on_ranks(node, scope, depth):
     if found is None and IS_MAIN.match(last):
         return (True, False, False, False)
     return UNKNOWN
+
+
+def only_its_own(node, scope):
+    """Whether a tensor is surely not shared between ranks: a name that nothing but torch's own functions are given."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - set(scope.imports)
+    harmless = ("print", "float", "int", "len", "str", "append")
+    return not any(isinstance(a, ast.Name) and a.id in names for c in scope.calls if last_name(c) not in harmless
+                   for a in [*c.args, *[k.value for k in c.keywords]])
 
 
 def result_on_ranks(function, depth):
@@ -1813,6 +2168,10 @@ def name_on_ranks(node, scope, depth):
             got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in known])
             if got == LOCAL and origin(node, scope) == "reduced":
                 return UNKNOWN
+            if varies(got) and not only_its_own(node, scope) and any(
+                    isinstance(n, ast.Call) and resolve(n.func, s).startswith("torch.") and not resolve(
+                        n.func, s).startswith(TORCH_DIST) for v, _, s in known for n in ast.walk(v)):
+                return UNKNOWN  # a tensor that may have been shared
             if got != UNKNOWN or len(known) == len(values) and all(isinstance(v, ast.Constant) for v, _, _ in known):
                 return got
             if all(isinstance(v, ast.Constant) for v, _, _ in known) and len(known) < len(values):
@@ -1834,7 +2193,7 @@ def name_on_ranks(node, scope, depth):
 
 
 def is_property(function):
-    return any(last_name(d) in ("property", "cached_property") for d in function.node.decorator_list)
+    return any(last_name(d) in ("property", "cached_property") for d in getattr(function.node, "decorator_list", ()))
 
 
 def attribute_on_ranks(name, scope, depth):
@@ -1919,7 +2278,7 @@ def condition(node, scope, depth=0):
             left = right
     else:
         result = truth(value_on_ranks(node, scope, depth + 1))
-    if result == MAYBE and measures(node) and origin(node, scope) == "local":
+    if result == MAYBE and decides(node, scope) == "local":
         return ("L",) * 4
     return result
 
@@ -1932,6 +2291,76 @@ def measures(node):
         "isnan", "isinf", "isfinite", "any", "all", "item", "bool")
 
 
+@kept
+def decides(node, scope, depth=0) -> str:
+    """"local" where a condition comes from what each rank measures for itself: it compares it, is a name or the answer
+    of a function or property that does, or what was counted where such a comparison held; "reduced" where ranks agree.
+    """
+    if depth > 4 or node is None:
+        return ""
+    if measures(node):
+        found = origin(node, scope)
+        if found or not isinstance(node, ast.Compare):
+            return found
+        tags = [counted(n, scope, depth) for n in (node.left, *node.comparators)]
+    elif isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.NamedExpr)):
+        tags = [decides(n, scope, depth + 1) for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+    elif isinstance(node, (ast.Name, ast.Attribute, ast.Call)):
+        tags = [counted(node, scope, depth)]
+        if isinstance(node, ast.Name):
+            tags += [decides(v, s, depth + 1) for v, i, s in values_of(node, scope)
+                     if v is not None and v is not node and i is None and not isinstance(v, ast.Constant)]
+    else:
+        return ""
+    return "reduced" if "reduced" in tags else "local" if "local" in tags else ""
+
+
+def counted(node, scope, depth) -> str:
+    """The same of a value: the answer of a function, or what is assigned where a comparison held."""
+    if depth > 4:
+        return ""
+    if isinstance(node, ast.Attribute) or isinstance(node, ast.Call):
+        function = definition(node.func if isinstance(node, ast.Call) else node, scope)
+        if function is not None and function.is_function:
+            if isinstance(node, ast.Call) or is_property(function):
+                return answer_of(function, depth)
+            return ""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return ""
+    values = values_of(node, scope)
+    name, tags = last_name(node), []
+    for s in dict.fromkeys(s for _, _, s in values if s.is_function or isinstance(node, ast.Name)):
+        tags += branch_tags(s, name, isinstance(node, ast.Attribute), depth)
+    return "reduced" if "reduced" in tags else "local" if "local" in tags else ""
+
+
+def answer_of(function, depth) -> str:
+    """The same of what a function returns."""
+    if any(e.kind in ("collective", "metric") for e in effects_of(function)):
+        return "reduced"
+    tags = [decides(v, s, depth + 1) or counted(v, s, depth + 1) for v, _, s in returned(function)
+            if not isinstance(v, ast.Constant)]
+    for n in own_nodes(function.node):
+        if isinstance(n, ast.If) and any(isinstance(b, ast.Return) and isinstance(b.value, ast.Constant) and isinstance(
+                b.value.value, bool) for b in [*n.body, *n.orelse]):
+            tags.append(decides(n.test, function, depth + 1))
+    return "reduced" if "reduced" in tags else "local" if "local" in tags else ""
+
+
+def branch_tags(function, name, attribute, depth):
+    """What the conditions come from under which a function assigns a name or an attribute of self."""
+    tags = []
+    for n in own_nodes(function.node):
+        if isinstance(n, ast.If):
+            below = [b for part_of in (n.body, n.orelse) for statement in part_of for b in ast.walk(statement)]
+            targets = [x for b in below for t in (b.targets if isinstance(b, ast.Assign) else [b.target] if isinstance(
+                b, ast.AugAssign) else []) for x in ast.walk(t)]
+            if any(isinstance(x, ast.Attribute) and x.attr == name and last_name(x.value) == "self" if attribute else
+                   isinstance(x, ast.Name) and x.id == name for x in targets):
+                tags.append(decides(n.test, function, depth + 1))
+    return tags
+
+
 def truth(value):
     if value == UNKNOWN:
         return MAYBE
@@ -1940,7 +2369,8 @@ def truth(value):
     return tuple("T" if v else "F" for v in value)
 
 
-def origin(node, scope):
+@kept
+def origin(node, scope) -> str:
     """"local" for what each rank measures for itself (loss, output, clock), "reduced" for what all ranks share."""
     local, todo, seen = False, [(node, scope, 0)], set()
     while todo:
@@ -1958,6 +2388,9 @@ def origin(node, scope):
             if last in ("time", "monotonic", "perf_counter") and (
                     (chain(n.func) or [""])[0] == "time" or imported(s, last) == f"time.{last}"):
                 local = True
+            elif found is not None and found.is_function:
+                if d < 4 and not reads_all(n, s):
+                    todo += [(v, x, d + 1) for v, _, x in returned(found)]
             elif LOSS.search(last) and last[:1].islower():
                 local = True
             elif last in PASSES_ON:
@@ -1971,6 +2404,11 @@ def origin(node, scope):
                 local = True
             elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
                 local = True
+            elif d < 4:
+                function = definition(n, s)
+                if function is not None and function.is_function and is_property(function):
+                    todo += [(v, x, d + 1) for v, _, x in returned(function)]
+                todo += [(v, x, d + 1) for v, _, x in values_of(n, s) if v is not None and v is not n]
         elif isinstance(n, ast.Name):
             if any(n.id in x.reduced for x in all_scopes(s)):
                 return "reduced"
@@ -1980,15 +2418,37 @@ def origin(node, scope):
                 todo += [(v, x, d + 1) for v, _, x in known]
             if not known and values and re.search(r"loss(es)?$", n.id, re.I):
                 local = True  # a parameter
+            elif not known and values and d < 4:
+                todo += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
+            if d < 4:
+                todo += [(v, s, d + 1) for v in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
             todo.append((n.value, s, d))
+        elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
+            todo.append((n.elt, s, d))
         elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.IfExp, ast.Starred)):
             todo += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
     return "local" if local else ""
 
 
 PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item", "detach", "cpu", "mean", "sum", "max",
-             "min", "any", "all", "tensor", "norm", "round", "exp", "sqrt", "numpy", "backward"}
+             "min", "any", "all", "tensor", "norm", "round", "exp", "sqrt", "numpy", "backward", "stack", "cat",
+             "fmean"}
+
+
+def filled_with(name, scope):
+    """What is appended to a list that a function makes."""
+    if not any(isinstance(v, ast.List) and not v.elts for v, _ in scope.bound.get(name, ())):
+        return []
+    return [c.args[0] for c in scope.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "append" and c.args
+            and isinstance(c.func.value, ast.Name) and c.func.value.id == name]
+
+
+def reads_all(call, scope):
+    """Whether a function is given a loader that every rank reads whole: then all ranks measure the same."""
+    return any(isinstance(v, ast.Call) and resolve(v.func, s) == "torch.utils.data.DataLoader" and not any(
+        k in keywords_of(v, s)[0] for k in ("sampler", "batch_sampler"))
+        for a in [*call.args, *[k.value for k in call.keywords]] for v, s in sources(a, scope))
 
 
 # --- effects: what a call does that every rank has to do ------------------------------------------------------------
@@ -2132,6 +2592,7 @@ def uses_ignite(module):
     return "ignite" in module.source
 
 
+@kept
 def uses_wrapper(module):
     return "auto_model" in module.source or "DistributedDataParallel" in module.source
 
@@ -2424,11 +2885,18 @@ def walk_statement(node, reach, state):
                 return Exits(leave=ALWAYS)
         return None
     if type(node).__name__ == "Match":
-        gone = Exits()
+        gone, rest = Exits(), ALWAYS
         walk_expression(node.subject, reach, state)
         for case in node.cases:
-            out = walk_block(case.body, both(reach, MAYBE), state)
-            gone = Exits(*(either(a, both(MAYBE, b)) for a, b in
+            taken = matched(case.pattern, node.subject, state.scope)
+            if case.guard is not None:
+                walk_expression(case.guard, both(reach, both(rest, taken)), state)
+                taken = both(taken, condition(case.guard, state.scope))
+            now, rest = both(rest, taken), both(rest, negate(taken))
+            state.measured += "L" in now
+            out = walk_block(case.body, both(reach, now), state)
+            state.measured -= "L" in now
+            gone = Exits(*(either(a, both(now, b)) for a, b in
                            ((gone.leave, out.leave), (gone.stop, out.stop), (gone.skip, out.skip))))
         return gone
     for child in ast.iter_child_nodes(node):
@@ -2452,6 +2920,25 @@ def walk_if(node, reach, state):
         meet(state, (start, middle), both(reach, test), (middle, len(state.sites)), both(reach, negate(test)), reach)
     return Exits(*(either(both(test, a), both(negate(test), b)) for a, b in
                    ((yes.leave, no.leave), (yes.stop, no.stop), (yes.skip, no.skip))))
+
+
+def matched(pattern, subject, scope):
+    """The condition under which a case of a `match` takes its subject."""
+    kind = type(pattern).__name__
+    if kind in ("MatchValue", "MatchSingleton"):
+        value = pattern.value if kind == "MatchValue" else ast.Constant(value=pattern.value)
+        return truth(per_rank(operator.eq, value_on_ranks(subject, scope), value_on_ranks(value, scope)))
+    if kind == "MatchOr":
+        return functools.reduce(either, (matched(p, subject, scope) for p in pattern.patterns))
+    if kind == "MatchAs":
+        return ALWAYS if pattern.pattern is None else matched(pattern.pattern, subject, scope)
+    if kind == "MatchSequence" and isinstance(subject, (ast.Tuple, ast.List)) and len(subject.elts) == len(
+            pattern.patterns):
+        return functools.reduce(both, map(matched, pattern.patterns, subject.elts, [scope] * len(subject.elts)), ALWAYS)
+    if kind == "MatchClass" and not pattern.kwd_patterns and len(pattern.patterns) <= 1:  # case int(), case int(r)
+        inner = [matched(p, subject, scope) for p in pattern.patterns]
+        return both(MAYBE, inner[0]) if inner else MAYBE
+    return ("R",) * 4 if varies(value_on_ranks(subject, scope)) else MAYBE
 
 
 def is_main_guard(test):
@@ -2594,7 +3081,17 @@ def walk_expression(node, reach, state):
             continue
         if isinstance(n, ast.Call):
             visit_call(n, r, state)
+        elif isinstance(n, ast.Attribute) and n.attr in properties(state.scope.module):
+            found = definition(n, state.scope)
+            if found is not None and found.is_function and is_property(found):
+                state.sites += [(e, r, n) for e in called(found, n) if e.kind != "query"]
         todo += [(c, r) for c in reversed(list(ast.iter_child_nodes(n)))]
+
+
+@kept
+def properties(module) -> list:
+    """The names of properties that the file defines."""
+    return [s.name for s in module.scopes if s.owner is not None and is_property(s)]
 
 
 def visit_call(call, reach, state):
@@ -2615,6 +3112,9 @@ def visit_call(call, reach, state):
             if effect.kind != "query":
                 rule = "stop-on-one-rank" if effect.kind in ("stop", "stopper") else "collective-in-one-rank-only"
                 state.report.add(rule, call, state.scope.module, name=effect.name, via=function.name)
+    if uses_wrapper(state.scope.module) and isinstance(call.func, (ast.Name, ast.Attribute)) and model_kind(
+            call.func, state.scope, call) == "wrapped":
+        state.sites.append((Effect("wrapped", f"{written(call.func)}(…)", call.lineno), reach, call))
     for effect in effects_at(call, state.scope):
         if effect.kind == "query":
             if differs(reach):
@@ -2646,22 +3146,44 @@ def wraps(scope):
     return any(is_wrapper(c, s) for s in around for c in s.calls)
 
 
+def is_step_of_engine(function):
+    """Whether a function is the step of an engine, or looks like one."""
+    own = [p for p in function.parameters if p not in ("self", "cls")] if function.is_function else []
+    return len(own) >= 2 and bool(ENGINES.search(own[0])) or runs_again(function)
+
+
+def per_rank_error(kind, scope):
+    """Whether an except clause takes errors that one rank may have alone: broad ones, those of the program's own."""
+    if kind is None or last_name(kind) in BROAD:
+        return True
+    found = definition(kind, scope)
+    return found is not None and isinstance(found.node, ast.ClassDef)
+
+
+def leaves(statements):
+    return bool(statements) and isinstance(statements[-1], (ast.Return, ast.Continue, ast.Break))
+
+
 def judge_caught(state):
     """Errors that one rank swallows while the others wait for it."""
     scope = state.scope
     if not state.caught or not near_distributed(scope.module):
         return
-    is_step = scope.is_function and len(scope.parameters) >= 2 and bool(ENGINES.search(scope.parameters[0]))
+    is_step = is_step_of_engine(scope)
     for node, handler, inside, loops in state.caught:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        if not any((last_name(k) if k is not None else "") in BROAD for k in kinds):
+        if not any(per_rank_error(k, scope) for k in kinds):
             continue
         waits = [s for s in inside if s[0].kind in WAITS and (s[0].kind != "backward" or is_step or wraps(scope))]
         after = [s for s in state.sites if s[0].kind in WAITS and s[2].lineno > node.end_lineno]
         if waits and waits[0][0].name.endswith("init_process_group"):
             continue
         if waits and (loops or after or is_step):
-            state.report.add("exception-on-one-rank", handler, scope.module, name=waits[0][0].name)
+            state.report.add("exception-on-one-rank", handler, scope.module, name=waits[0][0].name,
+                             via=waits[0][0].via)
+        forward = next((s[0].name for s in inside if s[0].kind == "wrapped"), "")
+        if forward and after and not waits and leaves(handler.body) and (is_step or loops):
+            state.report.add("exception-on-one-rank", handler, scope.module, name=forward)
 
 
 def judge(state):
@@ -2674,8 +3196,11 @@ def judge(state):
             covered = reaches.setdefault(effect.name, [False] * 4)
             for i, t in enumerate(reach):
                 covered[i] = covered[i] or t != "F" and t != "R"
-    for effect, reach, node in state.sites:
+    said = set()  # places: one call that does several such things is one mistake
+    for effect, reach, node in sorted(state.sites, key=lambda site: ORDER.get(site[0].kind, 9)):
         local = "L" in reach
+        if node in said or effect.kind == "wrapped":
+            continue
         if state.guard:
             rule = {"stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}.get(
                 effect.kind, "collective-in-one-rank-only")
@@ -2693,7 +3218,11 @@ def judge(state):
                     "attach": "handler-under-rank-guard",
                     "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
                     "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
+        said.add(node)
         report.add(rule, node, module, name=effect.name, via=effect.via, where=effect.line)
+
+
+ORDER = {"run": 0, "metric": 1, "collective": 2, "backward": 3, "attach": 4}
 
 
 # --- rules that need no walk: one call, one assignment, one file at a time ------------------------------------------
@@ -2800,32 +3329,43 @@ def check_keywords(call, last, module, report):
 
 
 @kept
-def literal(node, scope, depth=0):
-    """The constant that an expression is, through names that are bound once."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
-        return str(node.values[0].value)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
-        return literal(node.left, scope, depth + 1) if depth < 4 else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-        return literal(node.func.value, scope, depth + 1) if depth < 4 else None
-    if isinstance(node, (ast.Name, ast.Attribute)) and depth < 4:
-        values = values_of(node, scope)
-        if len(values) == 1 and values[0][0] is not None and values[0][1] is None and values[0][0] is not node:
-            return literal(values[0][0], values[0][2], depth + 1)
-    return None
+def literals(node, scope, depth=0) -> list:
+    """The constants that an expression may be, None for what is none; of a text that is put together, its beginning."""
+    found = []
+    for value, s in sources(node, scope):
+        if isinstance(value, ast.Constant):
+            found.append(value.value)
+        elif isinstance(value, ast.JoinedStr) and value.values and isinstance(value.values[0], ast.Constant):
+            found.append(str(value.values[0].value))
+        elif isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mod)) and depth < 4:
+            found += [v for v in literals(value.left, s, depth + 1) if isinstance(v, str)] or [None]
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "format":
+            found += literals(value.func.value, s, depth + 1) if depth < 4 else [None]
+        else:
+            found.append(None)
+    return found
+
+
+def literal(node, scope):
+    """The constant that an expression is, else None."""
+    found = literals(node, scope) if node is not None else []
+    return found[0] if found and all(type(v) is type(found[0]) and v == found[0] for v in found) else None
 
 
 def check_reduction(call, scope, report):
-    op = keyword(call, "op", 1)
-    if op is None:
-        return
-    value = literal(op, scope)
-    if isinstance(value, str) and value not in REDUCTIONS:
-        report.add("reduction-op", op, scope.module, given=f'"{value}"')
-    elif resolve(op, scope).startswith("torch.distributed.ReduceOp"):
-        report.add("reduction-op", op, scope.module, given=written(op))
+    """Each value that the operation may be: a text is reported where it is written, if that is in this file."""
+    for op, s in given(call, "op", 1, scope):
+        for value, x in sources(op, s):
+            text = constant(value)
+            if isinstance(text, str) and text not in REDUCTIONS:
+                what = f'"{text}"'
+            elif value is not None and resolve(value, x).startswith("torch.distributed.ReduceOp"):
+                what = written(value)
+            else:
+                continue
+            by_caller = isinstance(op, ast.Name) and any(v is value for v, _, _ in handed(op.id, s))
+            return report.add("reduction-op", value if by_caller and x.module is scope.module else place(
+                op, s, call, scope), scope.module, given=what)
 
 
 def check_reduced_twice(call, scope, report):
@@ -2876,13 +3416,13 @@ def check_ragged(call, scope, report):
         report.add("ragged-all-gather", call, scope.module, name=why)
 
 
-TENSOR_MAKERS = {"tensor", "as_tensor", "stack", "cat", "FloatTensor", "LongTensor", "from_numpy"}
+TENSOR_MAKERS = {"tensor", "as_tensor", "stack", "FloatTensor", "LongTensor", "from_numpy"}
 KEEPS_LENGTH = {"to", "cuda", "cpu", "float", "long", "int", "double", "detach", "clone", "contiguous", "half", "bool",
                 "softmax", "sigmoid", "argmax", "type", "numpy", "squeeze", "flatten", "view", "reshape", "unsqueeze"}
 
 
 @kept
-def ragged(node, scope, depth=0):
+def ragged(node, scope, depth=0) -> str:
     """Why the length of a tensor depends on the data or on the rank; "" when that cannot be seen."""
     if node is None or depth > 5:
         return ""
@@ -2897,38 +3437,89 @@ def ragged(node, scope, depth=0):
             if any(varies(value_on_ranks(a, scope)) for a in sizes[: 1 if last == "full" else 4]):
                 return "a length that depends on the rank"
             return ""
+        if last in JOINS and node.args:
+            return joined_ragged(node.args[0], scope, depth + 1)
         if last in TENSOR_MAKERS and node.args:
             return ragged_list(node.args[0], scope, depth + 1)
         if last in KEEPS_LENGTH and isinstance(node.func, ast.Attribute):
             return ragged(node.func.value, scope, depth + 1) or (
                 ragged(node.args[0], scope, depth + 1) if name.startswith("torch.") and node.args else "")
-        return ""
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else ()
+        return next(filter(None, (ragged(v, s, depth + 1) for v, _, s in made)), "")
     if isinstance(node, ast.Subscript):
-        s = node.slice
-        if isinstance(s, ast.Compare) or isinstance(s, ast.BinOp) and isinstance(s.op, (ast.BitAnd, ast.BitOr)):
-            return "a mask"
-        if isinstance(s, ast.UnaryOp) and isinstance(s.op, ast.Invert):
-            return "a mask"
-        if isinstance(s, ast.Name) and any(isinstance(v, ast.Compare) for v, _, _ in values_of(s, scope)):
+        s = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        if is_mask(s, scope):
             return "a mask"
         if isinstance(s, ast.Slice):
             if any(b is not None and varies(value_on_ranks(b, scope)) for b in (s.lower, s.upper)):
                 return "a slice that depends on the rank"
-            if s.lower is None and s.step is None:
-                return ""
+            if s.upper is not None and counts_a_mask(s.upper, scope):
+                return "as many as a mask has"
         return ""
-    if isinstance(node, ast.Name):
+    if isinstance(node, (ast.Name, ast.Attribute)):
         for value, index, s in values_of(node, scope):
-            if value is not None and index is None and value is not node:
-                why = ragged(value, s, depth + 1)
+            if value is None and isinstance(node, ast.Name):
+                given_ones = [(v, x) for v, _, x in handed(node.id, s)]
+            else:
+                value = part(value, index)
+                given_ones = [(value, s)] if value is not None and value is not node else []
+            for v, x in given_ones:
+                why = ragged(v, x, depth + 1)
                 if why:
                     return why
     return ""
 
 
+JOINS = {"cat", "concat", "concatenate", "hstack", "vstack"}
+
+
+def is_mask(node, scope, depth=0):
+    """Whether an index is a comparison of tensors, or made of such."""
+    if isinstance(node, ast.Compare) and not any(isinstance(op, (ast.In, ast.Is)) for op in node.ops):
+        return True
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and (
+            is_mask(node.left, scope, depth) or is_mask(node.right, scope, depth))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return True
+    if isinstance(node, ast.Call):
+        if last_name(node) in ("isfinite", "isnan", "logical_and", "logical_or", "logical_not", "gt", "lt", "ge", "le",
+                               "eq", "ne"):
+            return True
+        function = definition(node.func, scope) if depth < 3 else None
+        made = returned(function) if function is not None and function.is_function else []
+        return bool(made) and all(is_mask(v, s, depth + 1) for v, _, s in made)
+    return isinstance(node, (ast.Name, ast.Attribute)) and depth < 4 and any(
+        is_mask(v, s, depth + 1) for v, i, s in values_of(node, scope) if v is not None and i is None and v is not node)
+
+
+def counts_a_mask(node, scope, depth=0):
+    """Whether a number is how often a mask is true: `int(mask.sum())`."""
+    if isinstance(node, ast.Call):
+        if last_name(node) in ("sum", "count_nonzero"):
+            inner = node.args[0] if node.args else getattr(node.func, "value", None)
+            return inner is not None and is_mask(inner, scope)
+        if last_name(node) in ("int", "item"):
+            inner = node.args[0] if node.args else getattr(node.func, "value", None)
+            return inner is not None and counts_a_mask(inner, scope, depth)
+    return isinstance(node, ast.Name) and depth < 3 and any(
+        counts_a_mask(v, s, depth + 1) for v, i, s in values_of(node, scope) if v is not None and i is None)
+
+
+def joined_ragged(node, scope, depth):
+    """The same for the tensors of a list that are put together: one is ragged, or the list is."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return next(filter(None, (ragged(e, scope, depth) for e in node.elts if not isinstance(e, ast.Starred))), "")
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return ragged(node.elt, scope, depth) or ragged_list(node, scope, depth)
+    return ragged_list(node, scope, depth)
+
+
 def ragged_list(node, scope, depth=0):
-    """Why a list's length depends on the data or on the rank: filled under an `if`, or a share cut by hand."""
-    if isinstance(node, ast.ListComp):
+    """Why a list's length depends on the data or on the rank: filled under an `if`, with ragged tensors, or a share
+    cut by hand."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         if any(g.ifs for g in node.generators):
             return "a list filtered by `if`"
         return by_hand(node.generators[0].iter, scope)
@@ -2936,25 +3527,42 @@ def ragged_list(node, scope, depth=0):
         return ""
     if isinstance(node, ast.Subscript):
         return by_hand(node, scope)
-    if isinstance(node, ast.Name) and depth < 5:
+    if isinstance(node, (ast.Name, ast.Attribute)) and depth < 5:
         for value, index, s in values_of(node, scope):
             if isinstance(value, ast.List) and not value.elts:
-                for n in own_nodes(s.node):
-                    if isinstance(n, (ast.For, ast.While)):
-                        shared = by_hand(n.iter, s) if isinstance(n, ast.For) else ""
-                        for inner in ast.walk(n):
-                            if isinstance(inner, ast.If) and any(
-                                    appends(b, node.id) for b in inner.body) != any(appends(b, node.id)
-                                                                                    for b in inner.orelse):
-                                if not modulo_only(inner.test):
-                                    return "a list filled under an `if`"
-                        if shared and any(appends(b, node.id) for b in n.body):
-                            return shared
+                inside = [s, *(s.owner.functions.values() if isinstance(node, ast.Attribute) and s.owner else ())]
+                why = next(filter(None, (filled_raggedly(node, f, depth) for f in dict.fromkeys(inside))), "")
             elif value is not None and index is None and value is not node:
-                why = ragged_list(value, s, depth + 1)
-                if why:
-                    return why
+                why = joined_ragged(value, s, depth + 1)
+            else:
+                why = ""
+            if why:
+                return why
     return ""
+
+
+def filled_raggedly(name, scope, depth):
+    """The same of a list that starts empty: how this function fills it."""
+    for n in own_nodes(scope.node):
+        if isinstance(n, (ast.For, ast.While)):
+            shared = by_hand(n.iter, scope) if isinstance(n, ast.For) else ""
+            for inner in ast.walk(n):
+                if isinstance(inner, ast.If) and any(appends(b, name) for b in inner.body) != any(
+                        appends(b, name) for b in inner.orelse) and not modulo_only(inner.test):
+                    return "a list filled under an `if`"
+            if shared and any(appends(b, name) for b in n.body):
+                return shared
+        elif isinstance(n, ast.Call) and appended(n, name) is not None:
+            why = ragged(appended(n, name), scope, depth + 1)
+            if why:
+                return why
+    return ""
+
+
+def appended(call, name):
+    """What a call appends to the list of this name, or None."""
+    return call.args[0] if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args and chain(
+        call.func.value) == chain(name) else None
 
 
 def modulo_only(test):
@@ -2964,7 +3572,7 @@ def modulo_only(test):
 
 def appends(node, name):
     return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("append", "extend")
-               and isinstance(n.func.value, ast.Name) and n.func.value.id == name for n in ast.walk(node))
+               and chain(n.func.value) == chain(name) for n in ast.walk(node))
 
 
 def by_hand(node, scope):
@@ -2986,15 +3594,15 @@ def by_hand(node, scope):
 def check_group(call, last, scope, report):
     """A list as group in code that runs again and again: each call makes a group."""
     if last == "new_group":
-        ranks = keyword(call, "ranks", 0)
-        if ranks is None or depends_on_loop(ranks, scope) or in_constructor(scope):
+        ranks, s = first_given(call, "ranks", 0, scope)
+        if ranks is None or depends_on_loop(ranks, s) or in_constructor(scope):
             return
         if not repeats(call, scope) or made_once(call, scope):
             return
         report.add("group-in-loop", call, scope.module, name="new_group")
         return
-    group = argument(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2), scope)
-    if group is not None and is_rank_list(group, scope) and repeats(call, scope):
+    group, s = first_given(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2), scope)
+    if group is not None and is_rank_list(group, s) and repeats(call, scope):
         report.add("group-in-loop", call, scope.module, name=last)
 
 
@@ -3167,65 +3775,28 @@ def parallel_call(node, scope):
                  and resolve(v.func, s) == IDIST + "Parallel"), None)
 
 
-def unpacked(call, name, scope):
-    """The expression for a keyword that comes through **kwargs, where the dict is written out; else None."""
-    for k in call.keywords:
-        if k.arg is None:
-            for value, _index, _s in values_of(k.value, scope):
-                if isinstance(value, ast.Dict):
-                    for key, v in zip(value.keys, value.values):
-                        if constant(key) == name:
-                            return v
-                elif isinstance(value, ast.Call) and last_name(value) == "dict":
-                    found = keyword(value, name)
-                    if found is not None:
-                        return found
-    return None
-
-
 def nproc_given(call, scope):
     """"yes", "no" or "maybe": does this Parallel or spawn start processes?"""
-    value = next((k.value for k in call.keywords if k.arg == "nproc_per_node"), None)
-    if value is None and len(call.args) > 1 and not any(isinstance(a, ast.Starred) for a in call.args):
-        value = call.args[1]
-    if value is None:
-        value = unpacked(call, "nproc_per_node", scope)
-    if value is None:
-        return "maybe" if any(k.arg is None for k in call.keywords) else "no"
-    if isinstance(value, ast.Constant):
-        return "no" if value.value is None else "yes"
-    got = literal(value, scope)
-    if got is not None:
-        return "yes"
-    if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count", "int", "len"):
-        return "yes"
-    if isinstance(value, ast.Name):
-        kinds = {nproc_of(v, s) for v, i, s in values_of(value, scope)}
-        if option_default(value.id, scope.module) is not None or parameter_default(value.id, scope) is not None:
-            return "yes"
-        if kinds == {"yes"}:
-            return "yes"
-    if isinstance(value, (ast.Attribute, ast.Subscript)):
-        key = value.attr if isinstance(value, ast.Attribute) else constant(value.slice)
-        default = option_default(key, scope.module)
-        if default is not None:
-            return "yes"
-    return "maybe"
+    values = given(call, "nproc_per_node", 1, scope)
+    if not values:
+        spread = any(isinstance(a, ast.Starred) for a in call.args)
+        return "no" if keywords_of(call, scope)[1] and not spread else "maybe"
+    kinds = {nproc_of(v, s) for n, x in values for v, s in (
+        [(n, x)] if isinstance(n, ast.Name) and option_default(n.id, x.module) is not None else sources(n, x))}
+    return kinds.pop() if len(kinds) == 1 else "maybe"
 
 
 def nproc_of(value, scope):
     if isinstance(value, ast.Constant):
         return "no" if value.value is None else "yes"
-    return "yes" if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count") else "maybe"
-
-
-def parameter_default(name, scope):
-    """The constant default of a parameter of the function, as a command line made from a signature has it."""
-    if not scope.is_function or name not in scope.parameters:
-        return None
-    a = scope.node.args
-    given = dict(zip([x.arg for x in [*a.posonlyargs, *a.args]][::-1], a.defaults[::-1]))
-    return constant(given[name]) if name in given else None
+    if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count", "int", "len"):
+        return "yes"
+    if isinstance(value, (ast.Attribute, ast.Subscript)):
+        key = value.attr if isinstance(value, ast.Attribute) else constant(value.slice)
+        return "yes" if option_default(key, scope.module) is not None else "maybe"
+    if isinstance(value, ast.Name):
+        return "yes" if option_default(value.id, scope.module) is not None else "maybe"
+    return "maybe"
 
 
 def option_default(name, module):
@@ -3246,33 +3817,32 @@ def check_launch(call, last, scope, report):
     module = scope.module
     starts = nproc_given(call, scope) if last == "Parallel" else "yes"
     if last == "Parallel" and starts == "no":
-        dropped = [k.arg for k in call.keywords if k.arg not in ("backend", "nproc_per_node", "init_method", None)
-                   and not (isinstance(k.value, ast.Constant) and k.value.value is None)]
-        literal_ones = [k for k in dropped if k == "timeout" or isinstance(keyword(call, k), ast.Constant)]
-        if literal_ones:
-            report.add("parallel-argument-ignored", call, module, given=f"`{literal_ones[0]}`")
-    if not (last == "Parallel" and starts == "no"):
+        dropped = [k for k in keywords_of(call, scope)[0] if k not in ("backend", "nproc_per_node", "init_method")]
+        sure = [k for k in dropped if k == "timeout" and given(call, k, None, scope) or any(
+            isinstance(v, ast.Constant) for v, _ in given(call, k, None, scope))]
+        if sure:
+            report.add("parallel-argument-ignored", call, module, given=f"`{sure[0]}`")
+    else:
         check_timeout(call, scope, report)
-    method_given = keyword(call, "init_method", 6 if last == "Parallel" else None)
-    if method_given is not None:
-        value = literal(method_given, scope)
-        if isinstance(value, str) and value.startswith("tcp:") and last in ("Parallel", "initialize"):
-            report.add("tcp-init-method", method_given, module)
+    method_given, s = first_given(call, "init_method", 6 if last == "Parallel" else None, scope)
+    if last in ("Parallel", "initialize") and any(
+            isinstance(v, str) and v.startswith("tcp:") for v in literals(method_given, s)):
+        report.add("tcp-init-method", place(method_given, s, call, scope), module)
     if last == "Parallel":
-        if starts == "yes" and launched_by_torchrun(module):
+        if starts == "yes" and not is_test(module) and launched_by_torchrun(module):
             report.add("two-launchers", call, module, name=launched_by_torchrun(module))
     if last == "spawn":
-        if keyword(call, "args", 2) is None and not any(k.arg is None for k in call.keywords) and not any(
-                isinstance(a, ast.Starred) for a in call.args):
+        if keyword(call, "args", 2) is None and "args" not in keywords_of(call, scope)[0] and keywords_of(
+                call, scope)[1] and not any(isinstance(a, ast.Starred) for a in call.args):
             report.add("spawn-without-args", call, module)
-        check_spawned(call, keyword(call, "fn", 1), arguments_of_spawn(call), call, scope, report)
+        check_spawned(call, first_given(call, "fn", 1, scope)[0], arguments_of_spawn(call), call, scope, report)
 
 
 def check_timeout(call, scope, report):
-    timeout = argument(call, "timeout", None, scope)
-    kind = plain_kind(timeout, scope) if timeout is not None else ""
+    timeout, s = first_given(call, "timeout", None, scope)
+    kind = plain_kind(timeout, s) if timeout is not None else ""
     if kind:
-        value = literal(timeout, scope)
+        value = literal(timeout, s)
         report.add("timeout-not-timedelta", timeout if keyword(call, "timeout") is timeout else call, scope.module,
                    given=repr(value) if isinstance(value, (int, float, str)) else f"`{shortened(timeout)}`, {kind},")
 
@@ -3286,10 +3856,16 @@ NUMBERS = {"int", "float", "round", "abs"}
 
 
 @kept
-def plain_kind(node, scope, depth=0):
+def plain_kind(node, scope, depth=0) -> str:
     """"a number" or "a text" for what is surely one (and so no timedelta), else ""."""
-    if node is None or depth > 6:
+    if depth > 4:
         return ""
+    kinds = [kind_of(v, s, depth) for v, s in sources(node, scope)]
+    return kinds[0] if kinds and all(kinds) else ""
+
+
+def kind_of(node, scope, depth):
+    """The same for what nothing stands behind."""
     if isinstance(node, ast.Constant):
         if isinstance(node.value, bool):
             return ""
@@ -3301,10 +3877,6 @@ def plain_kind(node, scope, depth=0):
     if isinstance(node, ast.BinOp):
         kinds = {plain_kind(node.left, scope, depth + 1), plain_kind(node.right, scope, depth + 1)}
         return "a number" if kinds == {"a number"} else ""
-    if isinstance(node, (ast.IfExp, ast.BoolOp)):
-        parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
-        kinds = [plain_kind(p, scope, depth + 1) for p in parts]
-        return kinds[0] if all(kinds) else ""
     if isinstance(node, ast.Call):
         last = last_name(node)
         if isinstance(node.func, ast.Name) and last in NUMBERS | {"str"} and definition(node.func, scope) is None:
@@ -3313,59 +3885,15 @@ def plain_kind(node, scope, depth=0):
             return "a number"
         if last in ("getenv", "get") and (last == "getenv" or last_name(node.func.value) == "environ"):
             return "a text" if len(node.args) < 2 or plain_kind(node.args[1], scope, depth + 1) == "a text" else ""
-        function = definition(node.func, scope)
-        made = returned(function) if function is not None and function.is_function else []
-        kinds = [plain_kind(v, s, depth + 1) for v, _, s in made]
-        return kinds[0] if kinds and all(kinds) else ""
+        return ""
     if isinstance(node, ast.Subscript):
-        if last_name(node.value) == "environ":
-            return "a text"
-        return stored_kind(node.value, constant(node.slice), scope, depth)
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        values = [v for v in values_of(node, scope) if v[0] is not node]
-        if isinstance(node, ast.Name) and any(v is None for v, _, _ in values):
-            return parameter_kind(node.id, scope, depth)
-        kinds = [plain_kind(v, s, depth + 1) if i is None else "" for v, i, s in values]
-        if kinds:
-            return kinds[0] if all(kinds) else ""
-        return stored_kind(node.value, node.attr, scope, depth) if isinstance(node, ast.Attribute) else ""
-    return ""
+        return "a text" if last_name(node.value) == "environ" else option_kind(constant(node.slice), scope, depth)
+    return option_kind(node.attr, scope, depth) if isinstance(node, ast.Attribute) else ""
 
 
-def parameter_kind(name, scope, depth):
-    """What a parameter is: by its callers in the file, or else by its default."""
-    while scope is not None and name not in scope.bound:
-        scope = scope.parent
-    if scope is None or len(scope.bound[name]) > 1:
-        return ""
-    given = handed(name, scope)
-    kinds = [plain_kind(v, s, depth + 1) for v, _, s in given]
-    if kinds:
-        return kinds[0] if all(kinds) else ""
-    default = parameter_default(name, scope)
-    return plain_kind(ast.Constant(value=default), scope, depth + 1) if default is not None else ""
-
-
-def stored_kind(owner, key, scope, depth):
-    """What an option of the command line, an item of a dict or a field of a class is."""
-    if not isinstance(key, str):
-        return ""
-    for value, index, s in values_of(owner, scope):
-        if index is not None or value is None:
-            continue
-        if isinstance(value, ast.Dict):
-            kinds = [plain_kind(v, s, depth + 1) for k, v in zip(value.keys, value.values) if constant(k) == key]
-        elif isinstance(value, ast.Call) and last_name(value) in ("dict", "SimpleNamespace", "Namespace"):
-            given = keyword(value, key)
-            kinds = [plain_kind(given, s, depth + 1)] if given is not None else []
-        else:
-            found = instance_of(value, s)
-            if found is None or key not in found.bound:
-                continue
-            kinds = [plain_kind(v, found, depth + 1) for v, _ in found.bound[key]]
-        if kinds:
-            return kinds[0] if all(kinds) else ""
-    if any(v is not None for v, _, _ in scope.module.assigned.get(key, ())):
+def option_kind(key, scope, depth):
+    """What an option of the command line is."""
+    if not isinstance(key, str) or any(v is not None for v, _, _ in scope.module.assigned.get(key, ())):
         return ""
     for s in scope.module.scopes:
         for call in s.calls:
@@ -3381,8 +3909,8 @@ def stored_kind(owner, key, scope, depth):
     return ""
 
 
-def arguments_of_spawn(call):
-    args = keyword(call, "args", 2)
+def arguments_of_spawn(call, name=IDIST):
+    args = keyword(call, "args", 2 if name.startswith(IDIST) else 1)
     return list(args.elts) if isinstance(args, (ast.Tuple, ast.List)) else []
 
 
@@ -3422,10 +3950,10 @@ def check_spawned(call, function, given, made, scope, report):
         return
     if function is None:
         return
-    if isinstance(function, ast.Lambda) or any(isinstance(v, ast.Lambda) for v, _, _ in values_of(function, scope)):
+    found = definition(function, scope)
+    if found is not None and isinstance(found.node, ast.Lambda):
         report.add("spawn-unpicklable", call, module, given="a lambda")
     else:
-        found = definition(function, scope)
         if found is not None and isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if found.parent.is_function:
                 report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, a function inside a function")
@@ -3580,6 +4108,8 @@ def own_group_before(scope, call):
 
 def rule_environment(module, report):
     """Variables for the launch that are set when the group exists already."""
+    if is_test(module):
+        return
     for scope in module.scopes:
         after = None
         blocks = []
@@ -3593,19 +4123,48 @@ def rule_environment(module, report):
             elif isinstance(node, ast.Call) and resolve(node.func, scope) in (
                     IDIST + "initialize", TORCH_DIST + "init_process_group"):
                 after = min(after or node.lineno, node.lineno)
-        for node in own_nodes(scope.node):
-            name = environment_target(node, scope)
-            if name is None:
+        for node, name, spot in environment_sets(scope):
+            if LAUNCH_VARIABLES.match(name) and only_if_missing(node, scope.module):
                 continue
-            inside = next((b for b in blocks if b.lineno < node.lineno <= b.end_lineno), None)
-            late = after is not None and node.lineno > after
+            inside = next((b for b in blocks if b.lineno < spot.lineno <= b.end_lineno), None)
+            late = after is not None and spot.lineno > after
             if LAUNCH_VARIABLES.match(name) and (inside is not None or late or (
-                    scope.in_group and name.startswith(("MASTER", "RANK", "WORLD")))):
+                    scope.in_group and name.startswith(("MASTER", "RANK", "WORLD", "GLOO")))):
                 report.add("environment-inside-context", node, module, name=name)
             elif inside is not None and read_after(name, inside.end_lineno, scope):
                 report.add("environment-inside-context", node, module, name=name)
             elif late and after_finalize(name, scope):
                 report.add("environment-inside-context", node, module, name=name)
+            else:
+                continue
+            break  # the others beside it are the same mistake
+
+
+def only_if_missing(node, module):
+    """Whether a variable is set only where the environment lacks it: after a launch it does not."""
+    for s in module.scopes:
+        for n in own_nodes(s.node):
+            if isinstance(n, ast.If) and n.lineno < node.lineno <= n.end_lineno and any(
+                    isinstance(x, ast.Compare) and isinstance(x.ops[0], ast.NotIn) and last_name(
+                        x.comparators[0]) == "environ" for x in ast.walk(n.test)):
+                return True
+    return False
+
+
+def environment_sets(scope, depth=0):
+    """[(node that sets a variable, its name, where this function does so), …], one or two calls deep in this file."""
+    found = []
+    for node in own_nodes(scope.node):
+        name = environment_target(node, scope)
+        if isinstance(name, str):
+            found.append((node, name, node))
+        elif isinstance(node, ast.Call) and depth < 2:
+            function = definition(node.func, scope)
+            if function is not None and isinstance(function.node, ast.ClassDef):
+                function = method(function, "__init__")
+            if function is not None and function.module is scope.module and function is not scope:
+                found += [(n, name, node) for n, name, _ in environment_sets(function, depth + 1)]
+    return found
 
 
 def environment_target(node, scope):
@@ -3686,45 +4245,58 @@ def old_import(dotted, name, node, module, report):
 def check_loader(call, scope, report):
     module = scope.module
     check_shuffle(call, scope, report)
-    size = keyword(call, "batch_size")
-    if size is not None and divided(size, scope):
-        report.add("batch-size-divided-twice", size, module)
-    sampler = argument(call, "batch_sampler", None, scope)
-    if sampler is not None and not shares_by_rank(sampler, scope):
-        report.add("unsharded-data", call, module, name="batch_sampler")
+    for size, s in given(call, "batch_size", None, scope):
+        if divided(size, s):
+            report.add("batch-size-divided-twice", place(size, s, call, scope), module)
+            break
+    sampler, s = first_given(call, "batch_sampler", None, scope)
+    if sampler is not None and not shares_by_rank(sampler, s):
+        report.add("unsharded-data", prepared(call, "batch_sampler", scope), module, name="batch_sampler")
     check_iterable(call, scope, report, "auto_dataloader")
 
 
 @kept
 def divided(node, scope, depth=0):
+    """Whether a size was divided by the number of processes, on every way to it that can be seen."""
     if divides_by_world(node) or text_of(node) in scope.module.divided:
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         by = values_of(node.right, scope) if isinstance(node.right, ast.Name) else []
         if any(v is not None and i is None and is_world(v) for v, i, _ in by):
             return True
-    if depth < 4:
-        if isinstance(node, ast.Call) and last_name(node) in ("int", "max", "min", "round"):
+    if depth > 4:
+        return False
+    if isinstance(node, ast.Call):
+        if last_name(node) in ("int", "max", "min", "round"):
             return any(divided(a, scope, depth + 1) for a in node.args)
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            return any(v is not None and i is None and v is not node and divided(v, s, depth + 1)
-                       for v, i, s in values_of(node, scope))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            if is_world(node.left) or is_world(node.right):
-                return False
-            return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
+        function = definition(node.func, scope)
+        made = returned(function) if function is not None and function.is_function else []
+        return bool(made) and all(divided(v, s, depth + 1) for v, _, s in made)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        if is_world(node.left) or is_world(node.right):
+            return False
+        return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        if any(v is not None and i is None and v is not node and divided(v, s, depth + 1)
+               for v, i, s in ([] if isinstance(node, ast.Subscript) else values_of(node, scope))):
+            return True
+        found = definition(node, scope) if isinstance(node, ast.Attribute) else None
+        if found is not None and found.is_function and is_property(found):
+            return all(divided(v, s, depth + 1) for v, _, s in returned(found))
+        known = [(v, s) for v, s in sources(node, scope) if v is not node]
+        return bool(known) and all(v is not None and divided(v, s, depth + 1) for v, s in known)
     return False
 
 
 def check_shuffle(call, scope, report):
-    shuffle, sampler = keyword(call, "shuffle"), keyword(call, "sampler")
-    if shuffle is not None and literal(shuffle, scope) is True and sampler is not None:
-        if isinstance(sampler, ast.IfExp):
-            return
-        known = [v for v, i, s in values_of(sampler, scope)] if isinstance(sampler, ast.Name) else []
-        if any(v is None or isinstance(v, ast.Constant) for v in known):
-            return
-        report.add("shuffle-with-sampler", call, scope.module)
+    shuffle, sampler = given(call, "shuffle", None, scope), given(call, "sampler", None, scope)
+    if not shuffle or not sampler or any(literal(v, s) is not True for v, s in shuffle):
+        return
+    known = [v for node, s in sampler for v, _ in sources(node, s)]
+    if any(isinstance(v, ast.Constant) for v in known) or any(isinstance(v, ast.Name) for v, _ in sampler) and None in \
+            known or any(isinstance(v, ast.IfExp) for v, _ in sampler):
+        return
+    report.add("shuffle-with-sampler", call, scope.module)
 
 
 def mentions_ranks(node):
@@ -3796,61 +4368,84 @@ def looks_at_rank(node, scope, depth=0):
     return False
 
 
-def handed(name, scope):
-    """[(expression, None, scope), …]: what the calls in the file hand over for a parameter of this function."""
+def handed(name, scope, defaults=False):
+    """[(expression, None, scope), …]: what calls hand over for a parameter of this function, with `defaults` also its
+    default where a call leaves it out or none is seen."""
     while scope is not None and name not in scope.bound:
         scope = scope.parent
     if scope is None or not scope.is_function or name not in [*scope.parameters, *(
             a.arg for a in scope.node.args.kwonlyargs)]:
         return []
-    found, offset = [], 0
+    found, offset, missing = [], 0, False
     if scope.owner is not None and scope.parameters[:1] in (["self"], ["cls"]):
         offset = 1
     position = scope.parameters.index(name) - offset if name in scope.parameters else None
-    for call, s in calls_of(scope):
-        value = keyword(call, name, position)
-        if value is not None:
-            found.append((value, None, s))
-    return found
+    calls = calls_of(scope)
+    for call, s in [*calls, *scope.launches]:
+        values = given(call, name, position, s)
+        found += [(v, None, x) for v, x in values]
+        missing = missing or not values
+    default = default_of(name, scope) if defaults and (missing or not found) else None
+    return [*found, (default, None, scope)] if default is not None else found
+
+
+def default_of(name, function):
+    """The expression of a parameter's default, or None."""
+    a = function.node.args
+    after = dict(zip([x.arg for x in [*a.posonlyargs, *a.args]][::-1], a.defaults[::-1]))
+    return after.get(name) or next((d for x, d in zip(a.kwonlyargs, a.kw_defaults) if x.arg == name), None)
 
 
 def calls_of(function):
-    """[(call, scope), …]: the calls of a function of the file, or of the class whose constructor it is."""
-    return calls_by_target(function.module).get(function, [])
-
-
-@kept
-def calls_by_target(module):
-    found = {}
-    for s in module.scopes:
-        for call in s.calls:
-            target = definition(call.func, s)
-            if target is not None and isinstance(target.node, ast.ClassDef):
-                target = method(target, "__init__")
-            if target is not None:
-                found.setdefault(target, []).append((call, s))
+    """[(call, scope), …]: the calls of a function, or of the class whose constructor it is, in the files at hand."""
+    found = list(calls_by_target(function.module).get(function, ()))
+    for other in importers(function.module, function.module.project):
+        found += calls_by_target(other).get(function, ())
     return found
 
 
-def argument(call, name, position, scope):
-    """The argument of a call, also where it comes out of a dict with **."""
-    value = keyword(call, name, position)
-    return value if value is not None else unpacked(call, name, scope)
+def calls_by_target(module):
+    """{function: [(call, scope), …]}; calls of methods come last, since for them the others have to be known."""
+    if module.targets is None:
+        module.targets, calls = {}, [(c, s) for s in module.scopes for c in s.calls]
+        for wanted in (True, False):
+            for call, s in calls:
+                if isinstance(call.func, ast.Name) is wanted:
+                    target = definition(call.func, s)
+                    if target is not None and isinstance(target.node, ast.ClassDef):
+                        target = method(target, "__init__")
+                    if target is not None:
+                        module.targets.setdefault(target, []).append((call, s))
+    return module.targets
 
 
 def check_iterable(call, scope, report, name):
-    data = keyword(call, "dataset", 0)
-    if data is None:
-        return
     found = iterable_class(call, scope)
-    if found is None:
+    if found is None or any(class_sees_rank(c) for c in lineage(found)):
         return
-    made = [v for v, i, s in values_of(data, scope) if isinstance(v, ast.Call)] + (
-        [data] if isinstance(data, ast.Call) else [])
-    if mentions_ranks(found.node) or any(mentions_ranks(m) or any(
-            by_hand(a, scope) for a in m.args) for m in made):
-        return
+    data, s = first_given(call, "dataset", 0, scope)
+    for made, x in sources(data, s):
+        arguments = [*made.args, *[k.value for k in made.keywords]] if isinstance(made, ast.Call) else []
+        if not isinstance(made, ast.Call) or instance_of(made, x) is None or any(
+                mentions_ranks(a) or by_hand(a, x) or looks_at_rank(a, x) or made_with_rank(a, x) for a in arguments):
+            return
     report.add("unsharded-data", call, scope.module, name="an IterableDataset")
+
+
+def made_with_rank(node, scope):
+    """Whether an expression is an object whose class looks at the rank."""
+    found = instance_of(node, scope)
+    return found is not None and any(class_sees_rank(c) for c in lineage(found))
+
+
+@kept
+def class_sees_rank(owner):
+    """Whether a class looks at the rank, or calls a function that does."""
+    if mentions_ranks(owner.node):
+        return True
+    called_by = [definition(c.func, f) for f in owner.functions.values() for c in f.calls]
+    return any(f is not None and f.is_function and (mentions_ranks(f.node) or any(
+        g is not None and mentions_ranks(g.node) for g in (definition(c.func, f) for c in f.calls))) for f in called_by)
 
 
 def rule_set_epoch(module, report):
@@ -3888,7 +4483,7 @@ def rule_set_epoch(module, report):
                     continue
                 if given is None and re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
                     continue
-                if iterable_class(call, scope):
+                if is_stream(call, scope):
                     continue
                 return report.add("no-set-epoch", call, module)
             if named(name, "DistributedSampler") and name.startswith("torch."):
@@ -3909,9 +4504,17 @@ def imports_of(module):
 
 def iterable_class(call, scope):
     """The project's IterableDataset (a Scope) that a loader is given, or None."""
-    data = keyword(call, "dataset", 0)
-    found = instance_of(data, scope) if data is not None else None
-    return found if found is not None and any("Iterable" in last_name(b) for b in found.node.bases) else None
+    data, s = first_given(call, "dataset", 0, scope)
+    found = instance_of(data, s) if data is not None else None
+    return found if found is not None and inherits(found, "Iterable") else None
+
+
+def is_stream(call, scope):
+    """Whether a loader's data set is, or may be, one without indices."""
+    data, s = first_given(call, "dataset", 0, scope)
+    return iterable_class(call, scope) is not None or any(
+        isinstance(v, ast.Call) and (re.search(r"Iter|Stream|WebDataset|DataPipe", last_name(v)) or literal(
+            keyword(v, "streaming"), x)) for v, x in sources(data, s)) if data is not None else False
 
 
 def target_of(call, scope):
@@ -3927,28 +4530,96 @@ def written_args(call):
     return " ".join(written(a) for a in call.args)
 
 
-RANDOM_DATA = re.compile(
-    r"Random(Crop|Resized|Horizontal|Vertical|Flip|Rotation|Affine|Erasing|Apply|Choice|Grayscale|Perspective|Augment)|"
-    r"ColorJitter|AutoAugment|TrivialAugment|\bRandom\w+\(|torch\.(rand|randn|randint|randperm|bernoulli|normal)\(|"
-    r"random\.(random|randint|choice|choices|shuffle|sample|uniform|gauss|normal|rand|randn|permutation)\(|mixup|cutmix|"
-    r"albumentations|Dropout")
+RANDOM_TRANSFORM = re.compile(r"^(Random[A-Z]\w+|ColorJitter|AutoAugment|TrivialAugmentWide|RandAugment|AugMix|MixUp|"
+                              r"CutMix|ElasticTransform|GaussNoise|GaussianNoise)$")
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal",
+               "multinomial", "poisson"}
+DRAWS = {"random": {"random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "gauss",
+                    "normalvariate", "betavariate"},
+         "numpy.random": {"random", "rand", "randn", "randint", "choice", "shuffle", "permutation", "uniform", "normal",
+                          "beta", "binomial", "standard_normal"}}
+SEEDS = {"ignite.utils.manual_seed": ("torch", "random", "numpy.random"), "torch.manual_seed": ("torch",),
+         "torch.random.manual_seed": ("torch",), "random.seed": ("random",), "numpy.random.seed": ("numpy.random",)}
+PER_SAMPLE = {"__getitem__", "__getitems__", "__iter__", "__next__"}
+
+
+def library(node, scope):
+    """The dotted name that a call has in torch, ignite, random or numpy; "" otherwise."""
+    parts = chain(node)
+    found = resolve(node, scope)
+    if not found and parts is not None:
+        root = imported(scope, parts[0]) or ""
+        found = ".".join([root, *parts[1:]]) if root.partition(".")[0] in ("random", "numpy", "torchvision") else ""
+    return found
+
+
+def drawn(call, scope):
+    """From which generator, that all of a process share, a call draws: "torch", "random", "numpy.random" or ""."""
+    name = library(call.func, scope)
+    head, _, last = name.rpartition(".")
+    if head == "torch" and last in TORCH_DRAWS:
+        return "" if keyword(call, "generator") is not None else "torch"
+    if last in DRAWS.get(head, ()):
+        return head
+    return ""
+
+
+def draws_of(function, depth=0):
+    """The generators that a function draws from, also through what it calls, one or two calls deep."""
+    found = set()
+    for call in function.calls:
+        found.add(drawn(call, function))
+        inner = definition(call.func, function) if depth < 2 else None
+        if inner is not None and inner.is_function and inner is not function:
+            found |= draws_of(inner, depth + 1)
+    return found - {""}
+
+
+@kept
+def draws_while_running(module):
+    """The generators from which data or noise are drawn again and again: by a data set, a collate function, a random
+    transform, the step of an engine, a handler, a generator function, or a loop that trains."""
+    found = set()
+    for scope in module.scopes:
+        for call in scope.calls:
+            name = library(call.func, scope)
+            if RANDOM_TRANSFORM.match(last_name(call)) and (name.startswith("torchvision.") or re.search(
+                    r"transforms?(_v2)?$|^(T|A|v2|albumentations)$", (chain(call.func) or [""])[-2:][0])):
+                found.add("torch")
+            collate = keyword(call, "collate_fn")
+            function = definition(collate, scope) if collate is not None else None
+            if function is not None and function.is_function:
+                found |= draws_of(function)
+        if scope.is_function and (
+                scope.name in PER_SAMPLE and scope.owner is not None or runs_again(scope)
+                or not isinstance(scope.node, ast.Lambda) and any(
+                    isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(scope.node))):
+            found |= draws_of(scope)
+        for loop in own_nodes(scope.node):
+            if isinstance(loop, (ast.For, ast.While)):
+                inner = [n for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Call)]
+                if any(last_name(c) == "backward" for c in inner):
+                    found |= {drawn(c, scope) for c in inner} - {""}
+    return found
 
 
 def rule_same_seed(module, report):
-    if not is_distributed(module) or not RANDOM_DATA.search(module.source) or is_test(module):
+    """One seed for all ranks, and random numbers that each of them draws while it trains."""
+    if not is_distributed(module) or is_test(module):
         return
-    seeded = any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed") and ranked_somewhere(
-        c.args[0], s) for s in module.scopes for c in s.calls)
+    seeds = [(c, s) for s in module.scopes for c in s.calls if library(c.func, s) in SEEDS and (
+        c.args or c.keywords)]
+    if not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")
+                        and ranked_somewhere(c.args[0], s) for s in module.scopes for c in s.calls):
+        return
+    running = draws_while_running(module)
+    for other in imports_of(module):
+        running = running | draws_while_running(other)
     for scope in module.scopes:
         if not scope.is_function or not runs_on_ranks(scope):
             continue
-        seeds = []
-        for call in scope.calls:
-            name = resolve(call.func, scope)
-            if name in ("ignite.utils.manual_seed", "torch.manual_seed", "torch.random.manual_seed"):
-                seeds.append(call)
-        for call in seeds:
-            if call.args and not ranked_somewhere(call.args[0], scope) and not seeded:
+        for call in (c for c, s in seeds if s is scope):
+            if running & set(SEEDS[library(call.func, scope)]):
                 report.add("same-seed", call, module)
                 break
 
@@ -4009,6 +4680,9 @@ def guarded(call, scope):
                 return True
         elif isinstance(n, ast.BoolOp) and any(x is call for v in n.values[1:] for x in ast.walk(v)) and differs(
                 condition(n.values[0], scope)):
+            return True
+        elif type(n).__name__ == "Match" and n.lineno < call.lineno <= n.end_lineno and any(
+                differs(matched(c.pattern, n.subject, scope)) for c in n.cases):
             return True
     return False
 
@@ -4246,45 +4920,106 @@ def arms(node, scope):
     return found
 
 
+PLAIN_LAYERS = re.compile(r"(Loss|Identity|Flatten|Unflatten|Dropout\w*|ReLU6?|GELU|SiLU|Sigmoid|Tanh|Softmax\w*|"
+                          r"LogSoftmax|Upsample\w*|\w*Pool[123]d|\w*Pad[123]d)$")  # they have no parameters
+
+
 def rule_optimizer(module, report):
-    """An optimizer, and after it new parameters that it does not know."""
-    if not is_distributed(module):
+    """An optimizer, and after it new parameters that it does not know, also where a helper does either."""
+    if not is_distributed(module) or "optim" not in module.source:
         return
     for scope in module.scopes:
-        made = {}  # text of the model → line of the optimizer
-        for node in sorted((n for n in own_nodes(scope.node) if isinstance(n, (ast.Assign, ast.Call))),
-                           key=lambda n: (n.lineno, n.col_offset)):
-            if isinstance(node, ast.Call) and is_optimizer(node, scope) and node.args:
-                for n in ast.walk(node.args[0]):
-                    if isinstance(n, ast.Call) and last_name(n) == "parameters" and isinstance(n.func, ast.Attribute):
-                        made[text_of(n.func.value)] = node
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                name = resolve(node.value.func, scope)
-                for t in node.targets:
-                    inner = t
-                    while isinstance(inner, ast.Attribute):
-                        if text_of(inner.value) in made and node.lineno > made[text_of(inner.value)].end_lineno and (
-                                name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()):
-                            report.add("optimizer-before-parameters", made[text_of(inner.value)], module,
-                                       name=written(t))
-                            made.pop(text_of(inner.value))
-                            break
-                        inner = inner.value
-                    if isinstance(t, (ast.Name, ast.Attribute)) and text_of(t) in made and node.lineno > made[
-                            text_of(t)].end_lineno and not any(
-                            text_of(n) == text_of(t)
-                            for a in [*node.value.args, *[k.value for k in node.value.keywords]]
-                            for n in ast.walk(a) if isinstance(n, (ast.Name, ast.Attribute))) and not (
-                            isinstance(node.value.func, ast.Attribute) and text_of(t) in text_of(node.value.func)):
-                        if name.startswith("torch.nn.") or instance_is_module(node.value, scope):
-                            report.add("optimizer-before-parameters", made[text_of(t)], module, name=written(t))
-                            made.pop(text_of(t))
-                    if isinstance(t, (ast.Name, ast.Attribute)) and name == IDIST + "auto_model" and node.value.args \
-                            and isinstance(node.value.args[0], ast.Call) and text_of(t) in made:
-                        if instance_is_module(node.value.args[0], scope) or resolve(
-                                node.value.args[0].func, scope).startswith("torch.nn."):
-                            report.add("optimizer-before-parameters", made[text_of(t)], module, name=written(t))
-                            made.pop(text_of(t))
+        steps = model_steps(scope)
+        for i, (kind, model, node, _) in enumerate(steps):
+            later = steps[i + 1:]
+            if kind == "optimizer" and not any(k == "known" or k == kind and m == model for k, m, _, _ in later):
+                new = next((name for k, m, at, name in later if k == "replaced" and at is not node and (
+                    m == model or m.startswith(model + "."))), None)
+                if new is not None:
+                    report.add("optimizer-before-parameters", node, module, name=new)
+
+
+def model_steps(scope, depth=0):
+    """[("optimizer" | "replaced" | "known", model as text, node, what is replaced), …] in the order of the lines; what
+    functions of the file do with what they are given, and methods with self, stands where they are called."""
+    found = []
+    nodes = [n for n in own_nodes(scope.node) if isinstance(n, (ast.Assign, ast.Call))]
+    for node in sorted(nodes, key=lambda n: (n.lineno, n.col_offset)):
+        if isinstance(node, ast.Call):
+            found += steps_of_call(node, scope, depth)
+            continue
+        if not isinstance(node.value, ast.Call):
+            continue
+        name = resolve(node.value.func, scope)
+        layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() and not PLAIN_LAYERS.search(
+            name) and not is_wrapper(node.value, scope)
+        own = instance_is_module(node.value, scope)
+        inner = node.value.args[0] if name == IDIST + "auto_model" and node.value.args else None
+        fresh = isinstance(inner, ast.Call) and (instance_is_module(inner, scope) or resolve(
+            inner.func, scope).startswith("torch.nn."))
+        for t in node.targets:
+            parts = chain(t)
+            if parts is None:
+                continue
+            text = ".".join(parts)
+            again = any(chain(n) == parts for n in ast.walk(node.value) if isinstance(n, (ast.Name, ast.Attribute)))
+            if depth == 0 and len(parts) == 1:
+                found += made_by(node.value, text, scope)
+            if layer and len(parts) > 1:
+                found.append(("replaced", ".".join(parts[:-1]), node, text))
+            if (layer or own or fresh) and not again:
+                found.append(("replaced", text, node, text))
+    return found
+
+
+def steps_of_call(node, scope, depth):
+    found = []
+    if is_optimizer(node, scope) and (node.args or node.keywords):
+        trained = keyword(node, "params", 0)
+        for value, s in [(trained, scope), *(sources(trained, scope) if isinstance(trained, ast.Name) else ())]:
+            if value is None or s is not scope:
+                continue
+            for n in ast.walk(value):
+                if isinstance(n, ast.Call) and last_name(n) in ("parameters", "named_parameters") and isinstance(
+                        n.func, ast.Attribute) and chain(n.func.value):
+                    found.append(("optimizer", ".".join(chain(n.func.value)), node, ""))
+        return list(dict.fromkeys(found))
+    if last_name(node) == "add_param_group":
+        return [("known", "", node, "")]
+    function = definition(node.func, scope) if depth < 2 else None
+    if function is None or not function.is_function or function is scope or function.module is not scope.module:
+        return []
+    renamed = {}
+    for name in function.parameters:
+        values = given(node, name, function.parameters.index(name) - int(
+            function.owner is not None and function.parameters[:1] == ["self"]), scope)
+        if values and chain(values[0][0]):
+            renamed[name] = ".".join(chain(values[0][0]))
+    if function.owner is not None and isinstance(node.func, ast.Attribute) and chain(node.func.value):
+        renamed["self"] = ".".join(chain(node.func.value))
+    elif isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "super":
+        renamed["self"] = "self"
+    return moved(model_steps(function, depth + 1), renamed, node)
+
+
+def made_by(call, name, scope):
+    """The steps of a class's constructor, for the object that is bound to a name."""
+    owner = definition(call.func, scope)
+    start = method(owner, "__init__") if owner is not None and isinstance(owner.node, ast.ClassDef) else None
+    return moved(model_steps(start, 1), {"self": name}, call) if start is not None and start.module is \
+        scope.module else []
+
+
+def moved(steps, renamed, node):
+    """Steps of a function, in the names of its caller; those with names of its own are left out."""
+    found = []
+    for kind, model, _, name in steps:
+        first, dot, rest = model.partition(".")
+        if kind == "known":
+            found.append((kind, model, node, name))
+        elif first in renamed:
+            found.append((kind, renamed[first] + dot + rest, node, name))
+    return found
 
 
 def instance_is_module(call, scope):
@@ -4321,7 +5056,8 @@ def rule_module_prefix(module, report):
             report.add("module-prefix", call, module, name="saved from the bare model, loaded into the wrapped one")
         elif into == "wrapped" and how == "loaded" and not saved and by_auto_model(call, scope):
             report.add("module-prefix", call, module, name="loaded into the wrapped model by hand")
-        elif into == "bare" and how == "loaded" and any(k == "wrapped" for k, _, _ in saved):
+        elif into == "bare" and how == "loaded" and any(k == "wrapped" for k, _, _ in saved) and not any(
+                k == "bare" for k, _, _ in saved):
             report.add("module-prefix", call, module, name="saved from the wrapped model, loaded into a bare one")
 
 
@@ -4333,16 +5069,16 @@ def by_auto_model(call, scope):
 
 
 @kept
-def models_saved(node, scope, depth=0):
+def models_saved(node, scope, depth=0) -> list:
     """[(expression of the model, scope), …] of the state dicts in what is saved, also through a name or a helper."""
     found = []
     for n in ast.walk(node):
         if isinstance(n, ast.Call) and last_name(n) == "state_dict" and isinstance(n.func, ast.Attribute):
             found.append((n.func.value, scope))
-        elif depth < 3 and isinstance(n, ast.Name):
+        elif depth < 3 and isinstance(n, (ast.Name, ast.Attribute)):
             values = values_of(n, scope)
             if any(v is None for v, _, _ in values):
-                values = handed(n.id, scope)
+                values = handed(n.id, scope) if isinstance(n, ast.Name) else []
             for value, index, s in values:
                 if index is None and isinstance(value, (ast.Call, ast.Dict, ast.Name)) and value is not n:
                     found += models_saved(value, s, depth + 1)
@@ -4354,7 +5090,7 @@ def models_saved(node, scope, depth=0):
 
 
 @kept
-def model_kind(node, scope, at, depth=0):
+def model_kind(node, scope, at, depth=0) -> str:
     """"wrapped" or "bare" for a model at a place, by its callers where it is a parameter; "" if unknown."""
     if depth > 4:
         return ""
@@ -4365,6 +5101,11 @@ def model_kind(node, scope, at, depth=0):
         return kinds.pop() if len(kinds) == 1 else ""
     if wrapping(node, scope) is not None or isinstance(node, ast.Name) and is_wrapped(node, scope, at):
         return "wrapped"
+    if isinstance(node, ast.Attribute):  # of an object that was given the model
+        kinds = {model_kind(v, s, v, depth + 1) if isinstance(v, ast.Name) and i is None else ""
+                 for v, i, s in values_of(node, scope)}
+        if len(kinds) == 1 and "" not in kinds:
+            return kinds.pop()
     return "bare" if is_bare_model(node, scope, at) else ""
 
 
@@ -4394,7 +5135,7 @@ def makes_module(call, scope, depth):
 
 
 @kept
-def state_origin(node, scope, depth=0):
+def state_origin(node, scope, depth=0) -> str:
     """"loaded" from a file as it is, "stripped" of or "prefixed" with "module.", "" when unknown."""
     if depth > 4:
         return ""
@@ -4411,16 +5152,16 @@ def state_origin(node, scope, depth=0):
         return prefix_change(node.key)
     if isinstance(node, ast.Subscript):
         return state_origin(node.value, scope, depth + 1)
-    if isinstance(node, ast.Name):
+    if isinstance(node, (ast.Name, ast.Attribute)):
         if any(last_name(c).startswith("consume_prefix") for c in scope.calls):
             return ""
         values = values_of(node, scope)
         if any(v is None for v, _, _ in values):
-            values = [*values, *handed(node.id, scope)]
+            values = [*values, *(handed(node.id, scope) if isinstance(node, ast.Name) else ())]
         answers = [state_origin(v, s, depth + 1) for v, _, s in values if v is not None and v is not node]
         for n in own_nodes(scope.node):  # new[k[7:]] = v
-            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and last_name(
-                    n.targets[0].value) == node.id:
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and text_of(
+                    n.targets[0].value) == text_of(node):
                 key = n.targets[0].slice
                 change = prefix_change(key)
                 if not change and isinstance(key, ast.Name):
@@ -4534,6 +5275,17 @@ def result_used(node, scope):
     return None
 
 
+def as_launched(call, target, name):
+    """The call of its function that a launcher makes on each rank: the local rank comes first."""
+    if name:  # a spawn
+        arguments, keywords = arguments_of_spawn(call, name), keyword(call, "kwargs_dict", 3)
+        keywords = [ast.keyword(arg=None, value=keywords)] if keywords is not None else []
+    else:
+        arguments, keywords = call.args[1:], call.keywords
+    rank = ast.copy_location(ast.Name(id="local_rank", ctx=ast.Load()), call)
+    return ast.copy_location(ast.Call(func=target, args=[rank, *arguments], keywords=keywords), call)
+
+
 def prepare(module):
     """Facts that several rules need: functions that run on ranks, engines with metrics, names that are reduced."""
     if getattr(module, "_prepared", False):
@@ -4555,6 +5307,7 @@ def prepare(module):
                 if function is not None and function.is_function:
                     function.on_ranks = True
                     function.in_group = function.in_group or not name.startswith("torch.")
+                    function.launches.append((as_launched(call, target, name), scope))
             if name.startswith((IDIST, TORCH_DIST)) and name.rpartition(".")[2] in TORCH_COLLECTIVES and call.args:
                 inner = call.args[0]
                 if isinstance(inner, ast.Name):

@@ -5,6 +5,7 @@ if [ -e job.pid ]; then
     echo "started before, as $(cat job.pid)" >&2
     exit 1
 fi
+port=$("${PYTHON:-python}" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 date >> starts.log
-setsid nohup timeout 4h "${PYTHON:-python}" job.py < /dev/null > job.log 2>&1 &
+MASTER_PORT=$port setsid nohup timeout 4h "${PYTHON:-python}" job.py < /dev/null > job.log 2>&1 &
 echo $! > job.pid

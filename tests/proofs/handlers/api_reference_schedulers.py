@@ -263,9 +263,13 @@ def lr_scheduler(entry):
 def warmup(entry):
     make = lambda o: create_lr_scheduler_with_warmup(torch_lr.ExponentialLR(o, 0.5), 0.0, 3)  # noqa: E731
     before, after = lrs(make, n=6), lrs(make, Events.ITERATION_COMPLETED, n=6)
+    cosine = lambda o: CosineAnnealingScheduler(o, "lr", 1.0, 0.0, 4)  # noqa: E731
+    after_three = lrs(lambda o: create_lr_scheduler_with_warmup(cosine(o), 0.0, 3), n=7)
+    assert after_three.split(", ")[2:] == lrs(cosine, n=5).split(", ")
     entry.says(
         "From `warmup_start_value` to `warmup_end_value` (default: the optimizer's learning rate) in `warmup_duration`"
-        f" events, both ends included, then the scheduler. Start 0, 3 events, `ExponentialLR(optimizer, 0.5)`:"
+        " events, both ends included, then the scheduler, whose first event is the last of the warm-up. Start 0, 3"
+        " events, `ExponentialLR(optimizer, 0.5)`:"
         f" {before}."
     )
     entry.says(f"Attach at `ITERATION_STARTED`; at `ITERATION_COMPLETED` the first step is unwarmed: {after}.")

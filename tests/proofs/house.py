@@ -62,10 +62,13 @@ def heart(entry):
             assert link.target in urls, f"README.md:{link.line}: the package does not name {link.target}"
     entry.says(f"Its heart is {idist.__name__}.", f"but for those marked {claims.NOT_VERIFIED}, has been run")
     table = read_page("evals/RESULTS.md").entries
-    rows = {row[0]: row[1:] for e in table for t in e.tables if t.rows[0][0] == "with" for row in t.rows[1:]}
-    (runs, right, _, slow, _), (_, better, _, quick, _) = rows["none"], rows["bundle"]
-    entry.says(f"of {runs} tasks an agent did {right.split()[0]} right without the skill, {better.split()[0]} with it, "
-               f"in {slow} and {quick} s (median).")
+    rows = [row for e in table for t in e.tables if t.rows[0][0] == "with" for row in t.rows[1:]]
+    none, bundle = ([row[1:] for row in rows if row[0] == condition] for condition in ("none", "bundle"))
+    counted = ((none, 0), (none, 1), (bundle, 1))
+    runs, right, better = (sum(int(row[n].split()[0]) for row in side) for side, n in counted)
+    entry.says(f"of {runs} tasks an agent did {right} right without the skill, {better} with it, in "
+               + ", then in ".join(f"{slow[3]} and {quick[3]} s" for slow, quick in zip(none, bundle, strict=True))
+               + " (medians).")
 
 
 @proves("README.md#install")

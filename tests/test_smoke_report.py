@@ -222,3 +222,32 @@ def test_inline_metadata_asks_for_torch_and_ignite_only():
 def test_checks_of_helpers_are_named_as_the_helpers():
     assert all(lookup(f"idist.{name}") is not None for name in public_names())
     assert set(public_names()) <= set(smoke_module().CHECKS)
+
+
+def raised_by(code, folder, **names):
+    """The exception of a program in the folder, as an import met it."""
+    path = folder / "lib" / "site-packages" / "numpy" / "core.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        exec(compile(code, str(path), "exec"), names)
+    except Exception as e:
+        return e
+
+
+def test_what_mends_an_import_depends_on_what_was_raised(tmp_path, monkeypatch):
+    mends = smoke_module().mends_import
+    found = [
+        mends(raised_by(code, tmp_path), "ignite", "pytorch-ignite")
+        for code in (
+            "raise ValueError('Invalid value for environment variable: TORCH_DISTRIBUTED_DEBUG')",
+            "import no_such_package.part",
+            "raise ImportError('multiarray failed')",
+        )
+    ]
+    reinstall = "pip install --force-reinstall"
+    assert found == ["unset TORCH_DISTRIBUTED_DEBUG", "pip install no_such_package", f"{reinstall} numpy"]
+    assert mends(OSError("libcudart.so.12: no such file"), "torch", "torch") == f"{reinstall} torch"
+    (tmp_path / "shadow").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    shadowed = mends(raised_by("import shadow.distributed", tmp_path), "shadow", "shadow")
+    assert shadowed == f"rename {tmp_path / 'shadow'} if it is yours, else {reinstall} shadow"

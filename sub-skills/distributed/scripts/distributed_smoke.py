@@ -26,6 +26,7 @@ import logging
 import os
 import pickle
 import platform
+import re
 import select
 import shutil
 import signal
@@ -80,15 +81,32 @@ def import_libraries():
         raise
     except Exception as e:  # a broken installation fails in many ways
         also = " pytorch-ignite" * (importlib.util.find_spec("ignite") is None)
-        return f"torch cannot be imported ({e}): pip install torch{also}"
+        return f"torch cannot be imported ({e}): {mends_import(e, 'torch', 'torch' + also)}"
     try:
         import ignite
         import ignite.distributed as idist
     except OutOfTime:
         raise
     except Exception as e:
-        return f"ignite cannot be imported ({e}): pip install pytorch-ignite"
+        return f"ignite cannot be imported ({e}): {mends_import(e, 'ignite', 'pytorch-ignite')}"
     return None
+
+
+def mends_import(error, module, package):
+    """The command that mends a failed import, by what was raised and where."""
+    if variable := re.search(r"\bTORCH_[A-Z_]+\b", str(error)):
+        return f"unset {variable[0]}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(module + "."):
+        with contextlib.suppress(ImportError, ValueError):
+            place = next(iter(importlib.util.find_spec(module).submodule_search_locations or ["it"]))
+            return f"rename {place} if it is yours, else pip install --force-reinstall {package}"
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] != module:
+        return f"pip install {error.name.split('.')[0]}"
+    frames = [Path(f.filename).parts for f in traceback.extract_tb(error.__traceback__)]
+    inside = [p[p.index("site-packages") + 1] for p in frames if "site-packages" in p[:-1]]
+    if inside and inside[-1].removesuffix(".py") != module:
+        return f"pip install --force-reinstall {inside[-1].removesuffix('.py')}"
+    return f"pip install --force-reinstall {package}" if ".so" in str(error) else f"pip install {package}"
 
 
 # ------------------------------------------------------------------------------------------------------------------

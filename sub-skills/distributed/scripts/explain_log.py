@@ -1585,6 +1585,8 @@ def is_failed(case):
     if not signs:
         return False
     completes = case.of("complete")
+    if any(e.kind == "exception" and e.uncaught and is_near_end(case.job, e) for e in signs):
+        return True  # what a batch script says after its program has died is no success
     if completes and not any(e.kind in ("exit", "launcher", "usage") for e in signs):
         for source in {e.source for e in signs}:
             done = [e.order for e in completes if e.source == source]
@@ -1592,6 +1594,11 @@ def is_failed(case):
                 return True
         return False
     return True
+
+
+def is_near_end(job, e):
+    """Whether an exception stands among the last lines of its source, and no work follows it."""
+    return any(s.name == e.source and e.line > n - len(lines) for s, n, lines in job.tails) and not went_on(job, e)
 
 
 def went_on(job, e):

@@ -152,9 +152,12 @@ def test_mpirun_names_the_rank_that_crashed(said, tmp_path):
 
 
 def test_exit_codes_alone_do_not_tell_why(tmp_path):
-    found = judged(tmp_path, "".join(f"srun: error: n{k}: task {k}: Exited with exit code 1\n" for k in range(3)))
-    assert (found["outcome"], found["cause"], found["confidence"]) == ("failed", None, "low"), found
-    assert "not in this log" in found["text"]
+    one = "".join(f"srun: error: n{k}: task {k}: Exited with exit code 1\n" for k in range(3))
+    many = "srun: error: n[0-1]: tasks 0-3: Exited with exit code 1\n"
+    for log in (one, many, one + "srun: Terminating StepId=7.0\n"):
+        found = judged(tmp_path, log)
+        assert (found["outcome"], found["cause"], found["confidence"]) == ("failed", None, "low"), found
+        assert "not in this log" in found["text"]
 
 
 def test_the_rank_that_a_record_of_logging_names_had_the_error_below_it(tmp_path):

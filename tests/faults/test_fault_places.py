@@ -42,7 +42,7 @@ def test_a_full_temporary_folder(size):
     result = faulty_smoke("gloo", prepare=mounted(tempfile.gettempdir, f"size={size}"), tidy=False)
     finding = finding_of(result)
     assert (result.code, finding["id"]) == (1, "disk-full") and "export TMPDIR=" in finding["fix"]
-    assert re.match(r"rank \d+, \w+: raised ", finding["evidence"][0])
+    assert re.match(r"rank \d, (?:checkpoint_once|spawn|Parallel): raised ", finding["evidence"][0])
 
 
 @private_mounts

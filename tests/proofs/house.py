@@ -66,7 +66,7 @@ def heart(entry):
     none, bundle = ([row[1:] for row in rows if row[0] == condition] for condition in ("none", "bundle"))
     counted = ((none, 0), (none, 1), (bundle, 1))
     runs, right, better = (sum(int(row[n].split()[0]) for row in side) for side, n in counted)
-    entry.says(f"of {runs} tasks an agent did {right} right without the skill, {better} with it, in "
+    entry.says(f"of {runs} runs an agent did {right} right without the skill, {better} with it, in "
                + ", then in ".join(f"{slow[3]} and {quick[3]} s" for slow, quick in zip(none, bundle, strict=True))
                + " (medians).")
 

@@ -1256,14 +1256,14 @@ class Collector:
         self.module = module
 
     def fill(self, scope, statements):
-        todo = list(reversed(statements))
-        while todo:  # a stack of our own: no limit to the depth of an expression
-            node = todo.pop()
+        pending = list(reversed(statements))
+        while pending:  # a stack of our own: no limit to the depth of an expression
+            node = pending.pop()
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 self.function(scope, node)
                 if not isinstance(node, ast.Lambda):
-                    todo += node.decorator_list
-                todo += [d for d in [*node.args.defaults, *node.args.kw_defaults] if d is not None]
+                    pending += node.decorator_list
+                pending += [d for d in [*node.args.defaults, *node.args.kw_defaults] if d is not None]
                 continue
             if isinstance(node, ast.ClassDef):
                 inner = Scope(node, self.module, scope)
@@ -1271,10 +1271,10 @@ class Collector:
                 self.module.scopes.append(inner)
                 self.module.scope_of[id(node)] = inner
                 self.fill(inner, node.body)
-                todo += node.decorator_list + node.bases
+                pending += node.decorator_list + node.bases
                 continue
             self.visit(scope, node)
-            todo += reversed(list(ast.iter_child_nodes(node)))
+            pending += reversed(list(ast.iter_child_nodes(node)))
 
     def function(self, scope, node):
         inner = Scope(node, self.module, scope, owner=scope if isinstance(scope.node, ast.ClassDef) else scope.owner)
@@ -1384,15 +1384,15 @@ def is_world(node):
 
 def divides_by_world(node):
     """Whether a division by the number of processes stands in the expression (int(), max() and the like apart)."""
-    todo = [node]
-    while todo:
-        n = todo.pop()
+    pending = [node]
+    while pending:
+        n = pending.pop()
         if isinstance(n, ast.BinOp):
             if isinstance(n.op, (ast.Div, ast.FloorDiv)) and is_world(n.right):
                 return True
-            todo += [n.left, n.right]
+            pending += [n.left, n.right]
         elif isinstance(n, ast.Call) and last_name(n) in ("int", "max", "min", "round", "ceil", "floor"):
-            todo += n.args
+            pending += n.args
     return False
 
 
@@ -1749,12 +1749,12 @@ def own_nodes(node):
     """Nodes below a function, class or module, without those of functions and classes inside it."""
     cached = getattr(node, "_own", None)
     if cached is None:
-        cached, todo = [], list(reversed(list(ast.iter_child_nodes(node))))
-        while todo:
-            n = todo.pop()
+        cached, pending = [], list(reversed(list(ast.iter_child_nodes(node))))
+        while pending:
+            n = pending.pop()
             cached.append(n)
             if not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-                todo += reversed(list(ast.iter_child_nodes(n)))
+                pending += reversed(list(ast.iter_child_nodes(n)))
         node._own = cached
     return cached
 
@@ -2372,9 +2372,9 @@ def truth(value):
 @kept
 def origin(node, scope) -> str:
     """"local" for what each rank measures for itself (loss, output, clock), "reduced" for what all ranks share."""
-    local, todo, seen = False, [(node, scope, 0)], set()
-    while todo:
-        n, s, d = todo.pop()
+    local, pending, seen = False, [(node, scope, 0)], set()
+    while pending:
+        n, s, d = pending.pop()
         if n is None or (id(n), id(s)) in seen or len(seen) > 200:
             continue
         seen.add((id(n), id(s)))
@@ -2390,13 +2390,13 @@ def origin(node, scope) -> str:
                 local = True
             elif found is not None and found.is_function:
                 if d < 4 and not reads_all(n, s):
-                    todo += [(v, x, d + 1) for v, _, x in returned(found)]
+                    pending += [(v, x, d + 1) for v, _, x in returned(found)]
             elif LOSS.search(last) and last[:1].islower():
                 local = True
             elif last in PASSES_ON:
-                todo += [(a, s, d) for a in n.args]
+                pending += [(a, s, d) for a in n.args]
                 if isinstance(n.func, ast.Attribute):
-                    todo.append((n.func.value, s, d))
+                    pending.append((n.func.value, s, d))
         elif isinstance(n, ast.Attribute):
             if n.attr == "metrics" and last_name(n.value) == "state":
                 return "reduced"
@@ -2407,27 +2407,27 @@ def origin(node, scope) -> str:
             elif d < 4:
                 function = definition(n, s)
                 if function is not None and function.is_function and is_property(function):
-                    todo += [(v, x, d + 1) for v, _, x in returned(function)]
-                todo += [(v, x, d + 1) for v, _, x in values_of(n, s) if v is not None and v is not n]
+                    pending += [(v, x, d + 1) for v, _, x in returned(function)]
+                pending += [(v, x, d + 1) for v, _, x in values_of(n, s) if v is not None and v is not n]
         elif isinstance(n, ast.Name):
             if any(n.id in x.reduced for x in all_scopes(s)):
                 return "reduced"
             values = values_of(n, s)
             known = [v for v in values if v[0] is not None and v[0] is not n]
             if d < 4:
-                todo += [(v, x, d + 1) for v, _, x in known]
+                pending += [(v, x, d + 1) for v, _, x in known]
             if not known and values and re.search(r"loss(es)?$", n.id, re.I):
                 local = True  # a parameter
             elif not known and values and d < 4:
-                todo += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
+                pending += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
             if d < 4:
-                todo += [(v, s, d + 1) for v in filled_with(n.id, s)]
+                pending += [(v, s, d + 1) for v in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
-            todo.append((n.value, s, d))
+            pending.append((n.value, s, d))
         elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
-            todo.append((n.elt, s, d))
+            pending.append((n.elt, s, d))
         elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.IfExp, ast.Starred)):
-            todo += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
+            pending += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
     return "local" if local else ""
 
 
@@ -2973,16 +2973,16 @@ def walk_loop(node, reach, state):
 
 def exit_node(loop, state):
     """The break or return of a loop that only some ranks reach, for the report."""
-    todo = [(loop, False)]
-    while todo:
-        node, guarded = todo.pop(0)
+    pending = [(loop, False)]
+    while pending:
+        node, guarded = pending.pop(0)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.Break, ast.Return)) and guarded:
                 return child
             if isinstance(child, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
                 continue
             inner = guarded or isinstance(child, ast.If) and differs(condition(child.test, state.scope))
-            todo.append((child, inner))
+            pending.append((child, inner))
     return loop
 
 
@@ -3052,14 +3052,14 @@ def walk_definition(node, reach, state):
 
 def walk_expression(node, reach, state):
     """Calls in an expression, in about the order of their evaluation; `and`, `or`, `if` guard what follows them."""
-    todo = [(node, reach)]
-    while todo:
-        n, r = todo.pop()
+    pending = [(node, reach)]
+    while pending:
+        n, r = pending.pop()
         if isinstance(n, (ast.Lambda, ast.FunctionDef, ast.ClassDef)):
             continue
         if isinstance(n, ast.IfExp):
             test = condition(n.test, state.scope)
-            todo += [(n.orelse, both(r, negate(test))), (n.body, both(r, test)), (n.test, r)]
+            pending += [(n.orelse, both(r, negate(test))), (n.body, both(r, test)), (n.test, r)]
             continue
         if isinstance(n, ast.BoolOp):
             parts, now = [], r
@@ -3067,7 +3067,7 @@ def walk_expression(node, reach, state):
                 parts.append((v, now))
                 test = condition(v, state.scope)
                 now = both(now, test if isinstance(n.op, ast.And) else negate(test))
-            todo += reversed(parts)
+            pending += reversed(parts)
             continue
         if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             now = r
@@ -3076,8 +3076,8 @@ def walk_expression(node, reach, state):
                     now = both(now, condition(test, state.scope))
             for child in ast.iter_child_nodes(n):
                 if not isinstance(child, ast.comprehension):
-                    todo.append((child, now))
-            todo += [(g.iter, r) for g in n.generators]
+                    pending.append((child, now))
+            pending += [(g.iter, r) for g in n.generators]
             continue
         if isinstance(n, ast.Call):
             visit_call(n, r, state)
@@ -3085,7 +3085,7 @@ def walk_expression(node, reach, state):
             found = definition(n, state.scope)
             if found is not None and found.is_function and is_property(found):
                 state.sites += [(e, r, n) for e in called(found, n) if e.kind != "query"]
-        todo += [(c, r) for c in reversed(list(ast.iter_child_nodes(n)))]
+        pending += [(c, r) for c in reversed(list(ast.iter_child_nodes(n)))]
 
 
 @kept
@@ -3370,9 +3370,9 @@ def check_reduction(call, scope, report):
 
 def check_reduced_twice(call, scope, report):
     value = keyword(call, "tensor", 0)
-    todo, seen = [(value, scope, 0)], 0
-    while todo and seen < 60:
-        node, s, depth = todo.pop()
+    pending, seen = [(value, scope, 0)], 0
+    while pending and seen < 60:
+        node, s, depth = pending.pop()
         seen += 1
         if node is None:
             continue
@@ -3389,10 +3389,10 @@ def check_reduced_twice(call, scope, report):
             continue
         if isinstance(node, ast.Name):
             if depth < 3:
-                todo += [(v, x, depth + 1) for v, i, x in values_of(node, s) if v is not None and i is None
+                pending += [(v, x, depth + 1) for v, i, x in values_of(node, s) if v is not None and i is None
                          and v is not node]
             continue
-        todo += [(c, s, depth) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+        pending += [(c, s, depth) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
 
 
 def attached_plain(module, name):
@@ -4710,9 +4710,9 @@ def walk_loggers(statements, reach, scope, report):
             walk_loggers(handler.body, now, scope, report)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) or differs(now):
             continue
-        todo = [c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.expr, ast.withitem, ast.keyword))]
-        while todo:
-            n = todo.pop()
+        pending = [c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.expr, ast.withitem, ast.keyword))]
+        while pending:
+            n = pending.pop()
             if isinstance(n, (ast.IfExp, ast.BoolOp, ast.Lambda)):
                 continue
             if isinstance(n, ast.Call):
@@ -4722,7 +4722,7 @@ def walk_loggers(statements, reach, scope, report):
                     disabled = keyword(n, "disable")
                     if disabled is None:
                         report.add("log-on-every-rank", n, scope.module, name=last)
-            todo += [c for c in ast.iter_child_nodes(n) if isinstance(c, (ast.expr, ast.keyword))]
+            pending += [c for c in ast.iter_child_nodes(n) if isinstance(c, (ast.expr, ast.keyword))]
 
 
 # models

@@ -760,6 +760,7 @@ TABLE_CODE = re.compile(r"^\s+exitcode\s*: (-?\d+) \(pid: (\d+)\)")
 TABLE_TIME = re.compile(r"^\s+time\s*: (\S+)")
 TABLE_TRACE = re.compile(r"^\s+traceback\s*: (.*)")
 SRUN = re.compile(r"srun: error: (\S+?): tasks? ([\d,\-\[\]]+): (.+)")
+LAUNCHERS = re.compile(r"(?:srun|slurmstepd|mpirun|prterun|salloc|sbatch)\b|-{20}")  # lines of their own
 MPIRUN = re.compile(r"noticed that process rank (\d+) .*exited on signal (\d+)")
 SLURM_STOP = re.compile(r"\*\*\* (?:STEP|JOB) (\S+) ON (\S+) (?:CANCELLED|FAILED)(?: AT (\S+))?(.*?)\*\*\*")
 WORLD = re.compile(
@@ -2188,7 +2189,7 @@ def left_with_code(case):
         return None
     guilty = sorted(chosen)
     e = chosen[guilty[0]]
-    if len(case.exits) == case.job.lines and not case.of("exception"):  # nothing but the launcher's lines
+    if all(n <= len(lines) and all(LAUNCHERS.match(line) for line in lines) for _, n, lines in case.job.tails):
         text = f"{ranks_text(guilty).capitalize()} ended with exit code {e.code}; what they said is not in this log."
         return Verdict("failed", None, (), (), text, "low", [e], f"Collect: {ASK}.")
     lane = case.lines.get(guilty[0])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,7 @@ def group_timeout() -> timedelta:
     return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout
 
 
+@cache
 def memory_helps() -> str:
     """The page's remedies for a rank without memory, each seen to spare some or to suffice."""
 

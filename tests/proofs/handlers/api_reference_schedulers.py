@@ -268,8 +268,8 @@ def warmup(entry):
     assert after_three.split(", ")[2:] == lrs(cosine, n=5).split(", ")
     entry.says(
         "From `warmup_start_value` to `warmup_end_value` (default: the optimizer's learning rate) in `warmup_duration`"
-        " events, both ends included, then the scheduler, whose first event is the last of the warm-up. Start 0, 3"
-        " events, `ExponentialLR(optimizer, 0.5)`:"
+        " events, both ends included, then the scheduler, whose first event is also the last of the warm-up. Start 0,"
+        " 3 events, `ExponentialLR(optimizer, 0.5)`:"
         f" {before}."
     )
     entry.says(f"Attach at `ITERATION_STARTED`; at `ITERATION_COMPLETED` the first step is unwarmed: {after}.")

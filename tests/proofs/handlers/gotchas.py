@@ -368,7 +368,7 @@ def triggers(entry):
              lrs(lambda o: LRScheduler(torch.optim.lr_scheduler.StepLR(o, 4, 0.5)), n=7)]  # fmt: skip
     assert steps[0].split(", ")[2:] == steps[1].split(", ") and steps[0].split(", ").index("0.5", 2) == 3 + 4 - 1, steps
     entry.says("How do I warm up? `create_lr_scheduler_with_warmup`, attached at `ITERATION_STARTED`; the last event of"
-               " the warm-up is the first of the scheduler, whose steps so come one event sooner.")  # fmt: skip
+               " the warm-up is also the first of the scheduler.")  # fmt: skip
     free = {"TensorboardLogger": "TensorBoard", "MLflowLogger": "MLflow", "VisdomLogger": "Visdom"}
     assert [name for name, (_, account, _) in SERVICE.items() if account == "none"] == list(free)
     *most, last = free.values()

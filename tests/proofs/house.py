@@ -189,6 +189,8 @@ def test_it(entry):
         f"make release builds archive, wheel and checksums into {release_build.DIST}/, the same "
         "bytes on every day.",
     )
+    others = re.findall(r"^(\w+)", (BUNDLE / inside("tests/worlds/requirements.txt")).read_text(), re.M)
+    assert "-r tests/worlds/requirements.txt" in (BUNDLE / "Makefile").read_text()
     printed = forked_smoke(flag(SMOKE, "--env")).out
     assert ignite.__version__ in printed
     entry.says(
@@ -196,6 +198,7 @@ def test_it(entry):
         "starts real launchers and injects faults; what the machine lacks (SLURM, mpirun, network namespaces) is "
         "skipped and says so.",
         f"{SMOKE.name} --env prints them",
+        f"It fetches {' and '.join(others)} first.",
     )
 
 

@@ -8,6 +8,7 @@ Copy it, put your data and model in. Needs torch, pytorch-ignite 0.4.13 or later
 import argparse
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -52,8 +53,7 @@ def train(args, watch):  # what every rank does
     rank, world, device = idist.get_rank(), idist.get_world_size(), idist.device()
     logger = setup_logger("train")  # now that the group exists, only rank 0 speaks
     train_set, valid_set = load_data(args.data)
-    steps = len(train_set) // args.batch_size
-    if args.batch_size % world or not steps:  # DDP averages gradients over the ranks, not over the samples
+    if args.batch_size % world or not (steps := len(train_set) // args.batch_size):  # DDP averages ranks, not samples
         raise ValueError(f"--batch-size {args.batch_size}: give a multiple of {world}, at most {len(train_set)}")
     shares = [[]] * steps  # this rank's share of each batch of the whole world, as indices
     train_loader = DataLoader(train_set, batch_sampler=shares, num_workers=args.workers)
@@ -62,8 +62,7 @@ def train(args, watch):  # what every rank does
     manual_seed(args.seed)  # the same initial weights everywhere; further down, other random numbers on each rank
     model = idist.auto_model(build_model())
     optimizer = idist.auto_optim(torch.optim.Adam(model.parameters(), lr=args.lr))
-    loss = torch.nn.CrossEntropyLoss()
-    trainer = create_supervised_trainer(model, optimizer, loss, device=device)
+    trainer = create_supervised_trainer(model, optimizer, loss := torch.nn.CrossEntropyLoss(), device=device)
     bare = getattr(model, "module", model)  # shards differ in length, and the forward of DDP can be a collective
     evaluator = create_supervised_evaluator(bare, {"loss": Loss(loss), "accuracy": Accuracy()}, device)
 
@@ -172,6 +171,7 @@ def launch(work, args):
     if "RANK" in os.environ or "SLURM_STEP_ID" in os.environ:  # nccl: not verified here; Parallel drops the timeout
         idist.initialize("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(0, args.timeout + GRACE))
     Watch(args.timeout).guard(work, args)
+    gc.collect()  # engines are cycles; a process group that one keeps beyond finalize can abort the rank at its exit
     idist.finalize()
 
 

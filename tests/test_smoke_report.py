@@ -142,17 +142,24 @@ def test_a_backend_that_is_missing_ends_with_3_and_says_why(target):
 
 @pytest.mark.parametrize("module, package", [("torch", "torch"), ("ignite", "pytorch-ignite")])
 def test_a_missing_dependency_ends_with_3_and_one_line_that_says_what_to_install(module, package, tmp_path):
-    (tmp_path / f"{module}.py").write_text("raise ImportError('not here')")
-    env, says = (
-        plain_environment(PYTHONPATH=str(tmp_path)),
-        f"{module} cannot be imported (not here): pip install {package}",
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
     )
+    env = plain_environment(PYTHONPATH=str(tmp_path))
+    says = f"{module} cannot be imported (No module named '{module}')"
+    line = f"distributed_smoke.py: {says}: pip install {package}"
     result = fresh_smoke("--format", "json", env=env)
-    assert result.code == 3
-    assert result.err.strip().splitlines() == [f"distributed_smoke.py: {says}"]
-    assert result.report["diagnosis"][0]["fix"] == f"pip install {package}"
+    assert (result.code, result.err.strip().splitlines()) == (3, [line])
+    (finding,) = result.report["diagnosis"]
+    assert (finding["text"], finding["fix"]) == (says, f"pip install {package}")
     plain = fresh_smoke(env=env)
-    assert (plain.code, plain.out, plain.err.strip()) == (3, "", f"distributed_smoke.py: {says}")
+    assert (plain.code, plain.err.strip()) == (3, line)
+    assert f"cause: {says}\n" in plain.out and f"fix:  pip install {package}" in plain.out
     shown = fresh_smoke("--env", env=env)
     assert shown.code == 3 and "python: " in shown.out and "variables: " in shown.out
 
@@ -239,14 +246,12 @@ def test_what_mends_an_import_depends_on_what_was_raised(tmp_path, monkeypatch):
     found = [
         mends(raised_by(code, tmp_path), "ignite", "pytorch-ignite")
         for code in (
-            "raise ValueError('Invalid value for environment variable: TORCH_DISTRIBUTED_DEBUG')",
             "import no_such_package.part",
             "raise ImportError('multiarray failed')",
         )
     ]
     reinstall = "pip install --force-reinstall"
-    assert found == ["unset TORCH_DISTRIBUTED_DEBUG", "pip install no_such_package", f"{reinstall} numpy"]
-    assert mends(OSError("libcudart.so.12: no such file"), "torch", "torch") == f"{reinstall} torch"
+    assert found == ["pip install no_such_package", f"{reinstall} numpy"]
     (tmp_path / "shadow").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     shadowed = mends(raised_by("import shadow.distributed", tmp_path), "shadow", "shadow")

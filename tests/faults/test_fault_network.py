@@ -4,6 +4,7 @@ mends it, within the deadline; a fault that passes is survived.
 Most hosts here are network namespaces, and most ranks forks of the test process that move into one.
 """
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import ignite.distributed as idist
 import pytest
 from support import launchers
-from support.smoke import SCRIPT, faulty_smoke, faulty_smokes, finding_of, result_of, smoke_module
+from support.smoke import OVER, SCRIPT, faulty_smoke, faulty_smokes, finding_of, result_of, smoke_module
 
 JSON = ["--format", "json"]
 
@@ -94,7 +95,11 @@ def test_a_cable_that_is_pulled_out(tmp_path):
     assert (first.code, finding["id"]) == (5, "host-lost"), first.out
     assert finding["text"].startswith("rank 1 on host1 cannot be reached since all_gather")
     assert finding["fix"].startswith(f"ping {hosts.address(1)};") and first.seconds < 15 + 10
-    assert second.code != 0 and second.out == "" and "Traceback" not in second.err
+    assert first.seconds < 15 + OVER and second.seconds < 15 + OVER
+    finding = finding_of(second)
+    assert (second.report["rank"], second.report["host"], finding["id"]) == (1, "host1", "rank-0-lost")
+    assert finding["text"].startswith("rank 0 on host0 is gone: it was killed, or its host or the network to it broke")
+    assert finding["fix"].startswith(f"ping {hosts.address(0)};") and "Traceback" not in second.err
 
 
 @needs("two_hosts")
@@ -207,11 +212,160 @@ def test_a_peer_that_never_comes():
     result = faulty_smoke("--timeout", "6", env=rank(0, 2, launchers.free_port()), within=6 + 5)
     finding = finding_of(result)
     assert (result.code, finding["id"]) == (4, "missing-peer") and finding["text"] == "rank 1 of 2 never came"
+    assert "the reason stands in what rank 1 itself printed" in " ".join(finding["evidence"])
+    assert "MASTER_ADDR=127.0.0.1 is loopback" in finding["evidence"][-1] and "export MASTER_ADDR=" in finding["fix"]
 
 
 def test_a_rank_0_that_never_comes():
-    result = faulty_smoke("--timeout", "6", env=rank(1, 2, launchers.free_port()), within=6 + 5)
-    assert result.code == 4 and result.out == "" and "rank 1 on " in result.err and "cannot reach rank 0" in result.err
+    """The rank that waited for it has nobody to tell, so it reports itself."""
+    port = launchers.free_port()
+    result = faulty_smoke("--timeout", "6", env=rank(1, 2, port), within=6 + OVER)
+    finding = finding_of(result)
+    assert (result.code, result.report["rank"], finding["id"]) == (4, 1, "no-rendezvous")
+    assert f"cannot reach rank 0 at 127.0.0.1:{port}: refused" in finding["text"] and finding["text"] in result.err
+    assert finding["fix"].startswith(f"ss -ltnp 'sport = :{port}'") and finding["see"]
+
+
+@needs("two_hosts")
+@pytest.mark.parametrize(
+    "address, why, fix",
+    [
+        ("localhost", "that address is this host's own", "export MASTER_ADDR="),
+        ("10.77.0.9", "no host answers at that address", "ping 10.77.0.9; export MASTER_ADDR="),
+        ("10.88.0.1", "there is no route to it from here", "ip route get 10.88.0.1;"),
+        ("10.77.0.1", "there is no route to it from here", "ip route get 10.77.0.1;"),
+        ("no.such.host.invalid", "does not resolve", "export MASTER_ADDR="),
+    ],
+)
+def test_a_rank_that_cannot_reach_rank_0_says_why(address, why, fix):
+    """Where no packet can leave, or no name is known, at once."""
+    with launchers.two_hosts() as hosts:
+        if address == hosts.address(0):
+            hole = ["ip", "-n", hosts.names[1], "route", "add", "blackhole", f"{address}/32"]
+            subprocess.run(hole, check=True, env={**os.environ, "PATH": launchers._PATH})
+        job = on_two_hosts(hosts, "--timeout", "7", variables=lambda host: {"MASTER_ADDR": address})[1]
+        (result,) = faulty_smokes(job, within=7 + OVER)
+    finding = finding_of(result)
+    assert (result.code, result.report["rank"]) == (4, 1) and why in finding["text"], finding
+    assert address in finding["text"] and "host1" in finding["text"] and finding["fix"].startswith(fix)
+    assert any("cable1" in e and hosts.address(1) in e for e in finding["evidence"]) and finding["see"]
+    if "no route" in why:
+        assert result.seconds < 7
+
+
+@needs("two_hosts")
+def test_what_keeps_a_rank_out_is_told_to_rank_0_which_does_not_wait_for_it():
+    with launchers.two_hosts() as hosts:
+        wrong = {"GLOO_SOCKET_IFNAME": hosts.interface(0)}  # on both hosts the name that is right on one
+        first, second = faulty_smokes(*on_two_hosts(hosts, "--timeout", "30", variables=lambda host: wrong), within=15)
+    finding = finding_of(first)
+    assert (first.code, second.code, finding["id"]) == (4, 4, "interface-missing")
+    assert finding["text"].startswith("rank 1 on host1: GLOO_SOCKET_IFNAME=cable0, but this host has no interface")
+    assert finding["fix"].endswith("export GLOO_SOCKET_IFNAME=cable1") and finding["see"]
+    assert second.out == "" and "cause: GLOO_SOCKET_IFNAME=cable0" in second.err and finding["fix"] in second.err
+
+
+@needs("two_hosts")
+@pytest.mark.parametrize(
+    "name, addresses, why",
+    [
+        ("lo", None, "which is loopback"),
+        ("bridge0", ["172.17.0.1/16", "172.17.0.1/16"], "which another host has as well"),
+        ("bridge0", ["172.18.0.5/24", "172.19.0.6/24"], "and packets to MASTER_ADDR leave through cable0"),
+    ],
+)
+def test_gloo_on_an_interface_that_the_other_host_does_not_reach(name, addresses, why):
+    with launchers.two_hosts() as hosts:
+        for host, address in enumerate(addresses or ()):
+            ip = ["ip", "-n", hosts.names[host]]
+            for command in (
+                ["link", "add", name, "type", "veth", "peer", "name", "end0"],
+                ["addr", "add", address, "dev", name],
+                ["link", "set", name, "up"],
+                ["link", "set", "end0", "up"],
+            ):
+                subprocess.run([*ip, *command], check=True, env={**os.environ, "PATH": launchers._PATH})
+        jobs = on_two_hosts(hosts, "--timeout", "40", variables=lambda host: {"GLOO_SOCKET_IFNAME": name})
+        first, _ = faulty_smokes(*jobs, within=40 + OVER)
+    finding = finding_of(first)
+    assert (first.code, finding["id"]) == (4, "gloo-interface") and why in finding["evidence"][0], finding
+    assert finding["fix"] == (
+        "on the host of rank 0: export GLOO_SOCKET_IFNAME=cable0; on the host of rank 1: export "
+        "GLOO_SOCKET_IFNAME=cable1"
+    )
+
+
+def unshared_network(*commands):
+    """For `prepare`: a network of its own, as it comes (its loopback is down), then these arguments of ip."""
+
+    def prepare():
+        launchers._check(ctypes.CDLL(None, use_errno=True).unshare(launchers._NEWNET), "unshare")
+        for command in commands:
+            subprocess.run(["ip", *command], check=True, env={**os.environ, "PATH": launchers._PATH})
+
+    return prepare
+
+
+@needs("two_hosts")
+@pytest.mark.parametrize(
+    "commands, why, fix",
+    [
+        ([], "lo is down", "ip link set lo up"),
+        (
+            [["link", "set", "lo", "up"], ["addr", "del", "127.0.0.1/8", "dev", "lo"]],
+            "lo has no such address, only IPv6",
+            "ip addr add 127.0.0.1/8 dev lo",
+        ),
+    ],
+    ids=["down", "only IPv6"],
+)
+def test_a_loopback_that_cannot_be_used_is_known_at_once(commands, why, fix):
+    result = faulty_smoke("gloo", prepare=unshared_network(*commands), within=20)
+    finding = finding_of(result)
+    assert (result.code, finding["id"], finding["fix"]) == (4, "no-loopback", fix)
+    assert finding["text"].endswith(f"cannot meet at 127.0.0.1: {why}")
+
+
+def test_a_port_that_another_program_holds_is_told_by_the_other_ranks_too_within_the_deadline():
+    with thief() as holder:
+        port = int(holder.stdout.readline())
+        result = faulty_smoke("--timeout", "5", env=rank(1, 2, port), within=5 + OVER)
+        holder.stdin.close()
+    finding = finding_of(result)
+    assert (result.code, finding["id"]) in ((4, "no-rendezvous"), (5, "no-rendezvous"))
+    assert f"gets no answer from the store at 127.0.0.1:{port}" in finding["text"]
+    assert f"held by pid {holder.pid}" in finding["evidence"][0] and "frame #" not in result.err
+    assert finding["fix"].startswith("export MASTER_PORT=")
+
+
+def test_the_store_of_another_job_is_told_apart_from_that_of_this_world():
+    store = smoke_module().loopback_store(30)
+    result = faulty_smoke("--timeout", "5", env=rank(1, 2, store.port), within=5 + OVER)
+    finding = finding_of(result)
+    assert (result.code, finding["id"]) == (4, "port-taken") and "rank 0 never came there" in finding["text"]
+    assert f"held by pid {os.getpid()}" in finding["evidence"][0]
+
+
+def test_a_holder_of_the_port_that_is_not_seen_from_here_is_not_called_another_user():
+    with thief() as holder:
+        port = int(holder.stdout.readline())
+        inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", WHO, str(SCRIPT), str(port)]
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=60)
+        holder.stdin.close()
+    if done.returncode:
+        pytest.skip(f"no namespace of processes can be made here: {done.stderr.strip()[-200:]}")
+    assert done.stdout.strip() == (
+        f"port {port} is held by this user, whose process is not visible here (in another container), or has just ended"
+    )
+
+
+WHO = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("distributed_smoke", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+print(*module.who_listens(int(sys.argv[2])))
+"""
 
 
 LISTEN = """

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import torch
 from support import launchers
 from support.sabotage import hook_folder, sabotage
 from support.smoke import (
+    OVER,
     SCRIPT,
     faulty_smoke,
+    faulty_smokes,
     finding_of,
     fresh_smoke,
     in_session,
@@ -107,6 +110,47 @@ def test_a_rank_that_gets_no_memory():
     result = faulty_smoke(*GATHER, prepare=on_rank_1(out_of_address_space))
     assert (result.code, finding_of(result)["id"]) == (1, "out-of-memory")
     assert "rank 1, all_gather: " in finding_of(result)["evidence"][0] and failed_check(result)
+    assert finding_of(result)["text"].startswith(f"rank 1 on {HOST} could not get the memory")
+
+
+def out_of_room_for_threads():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))
+    for _ in range(64):
+        threading.Thread(target=time.sleep, args=(1,)).start()
+
+
+def test_a_limit_on_address_space_is_told_from_one_on_processes():
+    """Both are met as the same error: no thread can be started."""
+    result = faulty_smoke(*GATHER, prepare=on_rank_1(out_of_room_for_threads))
+    finding = finding_of(result)
+    assert (result.code, finding["id"]) == (1, "out-of-memory") and "ulimit -v" in finding["fix"], finding
+    assert f"rank 1 on {HOST}" in finding["text"] and "start new thread" in finding["evidence"][0]
+
+
+def test_a_limit_on_processes():
+    """Of a control group: the kernel spares root the other one, ulimit -u."""
+    for folder in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup"):
+        group = Path(folder, f"smoke-test-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            (group / "pids.max").write_text("6")
+            break
+        with contextlib.suppress(OSError):
+            group.rmdir()
+    else:
+        pytest.skip("no control group for processes can be made here")
+    try:
+        result = faulty_smoke("gloo", prepare=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    finally:
+        end = time.monotonic() + 5
+        while group.is_dir() and time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            time.sleep(0.05)
+    finding = finding_of(result)
+    assert finding["id"] == "process-limit" and "pids.max" in finding["fix"] and HOST in finding["text"], finding
+    assert "its control group may have 6 processes and threads" in finding["evidence"][0]
 
 
 @contextlib.contextmanager
@@ -191,6 +235,109 @@ def test_a_signal_while_ranks_are_started_is_not_lost(how):
         assert (result.code, finding_of(result)["id"]) == (128 + how, "interrupted"), result.err
 
 
+def two_by_hand(flag, hurt, timeout=9, heal=lambda smokes: None):
+    """A world of two that no launcher started; when rank 1 is in all_gather, `hurt` gets the ids of the processes of
+    each rank, the supervisor's first."""
+    port = launchers.free_port()
+
+    def prepare():
+        original = idist.all_gather
+
+        def all_gather(*args, **kwargs):
+            if os.environ["RANK"] == "1" and not flag.exists():
+                flag.touch()
+                time.sleep(3600)
+            return original(*args, **kwargs)
+
+        idist.all_gather = all_gather
+
+    def act(smokes):
+        while not flag.exists():
+            assert not any([s.done() for s in smokes])
+            time.sleep(0.01)
+        hurt([[s.pid, *(p for p in in_session(s.pid) if p != s.pid)] for s in smokes])
+        heal(smokes)
+
+    names = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    argv = ["--only", "all_gather", "--timeout", str(timeout), "--format", "json"]
+    jobs = [
+        {"argv": argv, "env": {**names, "RANK": str(r), "LOCAL_RANK": str(r)}, "prepare": prepare} for r in range(2)
+    ]
+    return faulty_smokes(*jobs, act=act, within=timeout + 15, tidy=False)
+
+
+def signal_all(pids, how):
+    for pid in pids:
+        os.kill(pid, how)
+
+
+def test_a_rank_that_is_killed_with_its_supervisor(tmp_path):
+    """On this host, where it can be seen that the process is gone: the host is there, and nothing to ping."""
+    pids = []
+
+    def hurt(groups):
+        pids.extend(groups[1])
+        signal_all(groups[1], signal.SIGKILL)
+
+    first, _ = two_by_hand(tmp_path / "flag", hurt)
+    finding = finding_of(first)
+    assert (first.code, finding["id"]) == (1, "rank-died") and first.seconds < 9, first.out
+    assert finding["text"] == (
+        f"rank 1 on {HOST} was killed in all_gather, its supervisor with it, on this host; the others are victims"
+    )
+    assert f"its supervisor, pid {pids[0]}, is gone" in " ".join(finding["evidence"]) and "dmesg" in finding["fix"]
+
+
+def test_a_supervisor_that_is_stopped(tmp_path):
+    pids = []
+
+    def hurt(groups):
+        pids.append(groups[1][0])
+        os.kill(groups[1][0], signal.SIGSTOP)
+
+    def heal(smokes):
+        while not smokes[0].done():
+            time.sleep(0.02)
+        os.kill(pids[0], signal.SIGCONT)
+
+    first, _ = two_by_hand(tmp_path / "flag", hurt, heal=heal)
+    finding = finding_of(first)
+    assert (first.code, finding["id"], finding["fix"]) == (5, "rank-stopped", f"kill -CONT {pids[0]}"), first.out
+    assert finding["text"].startswith(f"rank 1 on {HOST} stopped in all_gather, its supervisor with it, on this host")
+    assert first.seconds < 9 + OVER
+
+
+def test_a_rank_0_that_is_killed_is_reported_by_the_others(tmp_path):
+    """The store, in which they meet, goes with it."""
+    first, second = two_by_hand(tmp_path / "flag", lambda groups: signal_all(groups[0], signal.SIGKILL))
+    finding = finding_of(second)
+    assert (first.code, second.code, finding["id"]) == (-signal.SIGKILL, 4, "rank-0-lost") and second.seconds < 9
+    assert finding["text"].startswith(f"rank 0 on {HOST} is gone: its supervisor, pid ")
+    assert "on this host, was killed; rank 1 on " in finding["text"] and "frame #" not in second.err
+
+
+def test_a_rank_0_that_is_stopped_is_reported_by_the_others_at_the_deadline(tmp_path):
+    """And it says itself, when it goes on, that it stood still."""
+    groups = []
+
+    def hurt(found):
+        groups.extend(found)
+        signal_all(groups[0], signal.SIGSTOP)
+
+    def heal(smokes):
+        while not smokes[1].done():
+            time.sleep(0.02)
+        time.sleep(3)
+        signal_all(groups[0], signal.SIGCONT)
+
+    first, second = two_by_hand(tmp_path / "flag", hurt, heal=heal)
+    finding = finding_of(second)
+    assert (second.code, finding["id"]) == (5, "rank-0-lost") and second.seconds < 9 + OVER
+    assert finding["text"].startswith(f"rank 0 on {HOST} is stopped (SIGSTOP)")
+    assert finding["fix"] == f"kill -CONT {groups[0][0]}"
+    assert (first.code, finding_of(first)["id"]) == (5, "stood-still"), first.out
+
+
 def marked_processes(mark: str) -> list[int]:
     """Processes whose environment, as it was when their program started, holds the mark."""
     found = []
@@ -233,3 +380,37 @@ def test_a_rank_that_is_stopped_or_killed_under_torchrun_is_named(how, word, tmp
     result = result_of(done)
     assert done.returncode != 0 and result.report["exit_code"] in (1, 4, 5)
     assert f"rank 1 on {HOST} {word}" in finding_of(result)["text"], done.report()
+
+
+def test_a_rank_that_dies_before_it_comes_under_torchrun(tmp_path):
+    """torchrun ends rank 0 for it, which says for whom it has waited."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if os.environ.get('RANK') == '1' and 'distributed_smoke' in ' '.join(sys.orig_argv):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    env = {**launchers.clean_environment(), "PYTHONPATH": str(tmp_path)}
+    argv = launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "25")
+    result = result_of(launchers.run(argv, env=env, timeout=60))
+    finding = finding_of(result)
+    assert (result.report["exit_code"], finding["id"]) == (4, "missing-peer"), finding
+    assert finding["text"].startswith("ended by SIGTERM of torchrun while waiting for rank 1 of 2, which never came")
+    assert finding["fix"] == "torchrun --tee 3 shows what rank 1 prints; look on the host with --node_rank=0"
+
+
+def test_an_import_that_fails_on_one_rank_is_told_to_rank_0(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if os.environ.get('RANK') == '1':\n"
+        f"    sys.path.insert(0, {str(tmp_path / 'broken')!r})\n"
+    )
+    package = tmp_path / "broken" / "ignite" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("raise ImportError('libcudart.so.12: cannot open shared object file: No such file')\n")
+    env = {**launchers.clean_environment(), "PYTHONPATH": str(tmp_path)}
+    argv = launchers.torchrun_argv(2, str(SCRIPT), "--format", "json", "--timeout", "25")
+    result = result_of(launchers.run(argv, env=env, timeout=60))
+    finding = finding_of(result)
+    assert (result.report["exit_code"], finding["id"]) == (3, "missing-dependency"), finding
+    assert finding["text"].startswith(f"rank 1 on {HOST}: ignite cannot be imported (libcudart.so.12")
+    assert str(package) in finding["evidence"][0] and finding["fix"].startswith("pip install --force-reinstall torch")

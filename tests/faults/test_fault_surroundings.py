@@ -2,7 +2,9 @@
 launchers, clocks, releases, terminals, streams, and other smokes.
 """
 
+import json
 import os
+import platform
 import pty
 import shutil
 import signal
@@ -14,11 +16,13 @@ import pytest
 from support import launchers
 from support.sabotage import sabotage
 from support.smoke import (
+    OVER,
     SCRIPT,
     faulty_smoke,
     faulty_smokes,
     finding_of,
     forked_smoke,
+    fresh_smoke,
     in_session,
     plain_environment,
     raise_in,
@@ -56,6 +60,7 @@ LEFT_OVER = [
     ({"SLURM_JOB_ID": "77"}, 4, "stale-slurm", "SLURM_JOB_ID=77"),
     (SLURM, 4, "stale-slurm", "SLURM_JOB_ID=77"),
     ({**SLURM, "SLURM_STEP_ID": "0"}, 4, "stale-slurm", "SLURM_JOB_ID=77"),
+    ({**TORCHRUN, **SLURM}, 4, "two-launchers", "Ignite reads SLURM's variables under torchrun"),
     (OPEN_MPI, 4, "stale-mpirun", "OMPI_COMM_WORLD_RANK is set, but no mpirun"),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ""}, 2, "impossible-variables", "OMPI_COMM_WORLD_SIZE="),
     ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, 4, "stale-mpirun", "PMI_RANK is set, but no mpirun"),
@@ -164,6 +169,84 @@ def test_ranks_with_different_releases_are_named(tmp_path):
     assert (result.report["exit_code"], finding["id"]) == (4, "version-mismatch"), finding
     assert "ignite 0.4.13: rank 1" in " ".join(finding["evidence"])
     assert finding["fix"].startswith("pip install pytorch-ignite==")
+
+
+def test_ranks_with_different_releases_of_python_are_named():
+    port = launchers.free_port()
+
+    def older():
+        platform.python_version = lambda: "3.9.19"
+
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    argv = ["--format", "json", "--timeout", "20"]
+    jobs = [{"argv": argv, "env": {**where, "RANK": str(r), "LOCAL_RANK": str(r)}} for r in range(2)]
+    first, second = faulty_smokes(jobs[0], {**jobs[1], "prepare": older}, within=20 + OVER)
+    finding = finding_of(first)
+    assert (first.code, second.code, finding["id"]) == (4, 4, "version-mismatch") and "Python" in finding["text"]
+    assert "Python 3.9: rank 1" in " ".join(finding["evidence"]) and second.out == ""
+    assert finding["fix"] == f"start every rank with {sys.executable}"
+
+
+@pytest.mark.parametrize("variables", [{}, {**TWO, "RANK": "1", "LOCAL_RANK": "1"}])
+def test_a_report_that_was_asked_for_is_written_whatever_is_wrong(variables, tmp_path):
+    """A launcher's variables that are left over, of a rank above 0 too; a call that cannot be meant so."""
+    stale = {**TORCHRUN, **variables, "MASTER_PORT": str(launchers.free_port())}
+    for argv, code, cause in ((["serial", "gloo"], 2, "usage"), ([], 4, "stale-torchrun")):
+        file = tmp_path / f"{cause}.json"
+        result = forked_smoke(*argv, "--format", "json", "--output", str(file), env=stale)
+        if code == 2 and variables:
+            assert (result.code, result.out) == (2, "") and not file.exists()  # rank 0 says it
+            continue
+        assert (result.code, finding_of(result)["id"]) == (code, cause)
+        assert json.loads(file.read_text()) == result.report
+        assert result.report.get("rank", 0) == int(stale["RANK"])
+
+
+def test_a_file_that_is_named_like_a_module_of_python(tmp_path):
+    """On the path before the standard library: before the smoke itself is imported, or with torch."""
+    for name, text in (("random", "x = 1"), ("timeit", "raise ImportError('not what you think')")):
+        folder = tmp_path / name
+        folder.mkdir()
+        file = folder / f"{name}.py"
+        file.write_text(text + "\n")
+        result = fresh_smoke("serial", "--only", "hostname", env=plain_environment(PYTHONPATH=str(folder)))
+        assert result.code == 3 and "Traceback" not in result.err and str(file) in result.err, (name, result)
+        assert f"cause: {file} is" in result.out.replace("torch cannot be imported (not what you think): ", "")
+        assert f"fix:  mv {file} {folder}/my_{name}.py" in result.out
+
+
+@pytest.mark.parametrize(
+    "package, text, says, fix",
+    [
+        ("ignite", "# mine", "{place} is imported in place of the package", "mv {place} {folder}/my_ignite"),
+        ("numpy", "raise ImportError('multiarray failed')", "(multiarray failed)", "mv {place} {folder}/my_numpy"),
+        ("ignite", "raise ImportError('libcudart.so.12: cannot open shared object file')", "a shared library", "pip"),
+    ],
+)
+def test_what_mends_an_import_is_told_from_what_was_raised_and_where(package, text, says, fix, tmp_path):
+    place = tmp_path / package
+    place.mkdir()
+    (place / "__init__.py").write_text(text + "\n")
+    report = tmp_path / "report.json"
+    argv = ["serial", "--format", "json", "--output", str(report)]
+    result = fresh_smoke(*argv, env=plain_environment(PYTHONPATH=str(tmp_path)))
+    finding = finding_of(result)
+    assert result.code == 3 and json.loads(report.read_text()) == result.report
+    assert says.format(place=place) in finding["text"], finding
+    assert finding["fix"].startswith(fix.format(place=place, folder=tmp_path)), finding
+
+
+def test_a_variable_that_torch_refuses():
+    result = fresh_smoke("serial", "--format", "json", env=plain_environment(TORCH_DISTRIBUTED_DEBUG="VERBOSE"))
+    finding = finding_of(result)
+    assert (result.code, finding["fix"]) == (3, "unset TORCH_DISTRIBUTED_DEBUG")
+    assert "TORCH_DISTRIBUTED_DEBUG=VERBOSE" in finding["evidence"] and "OFF, INFO, or DETAIL" in finding["text"]
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path):
+    """In a new interpreter, where torch makes a folder for its compiler."""
+    result = fresh_smoke("gloo", "--only", "initialize", env=plain_environment(TMPDIR=str(tmp_path)))
+    assert result.code == 0 and os.listdir(tmp_path) == []
 
 
 def test_thirty_two_at_once_all_pass():

@@ -142,8 +142,7 @@ def machine(entry):
     entry.says(
         "Where both are installed already, one file is enough, also when it is copied to a cluster alone (after",
         f"torchrun --nproc_per_node=2 {inside(SMOKE)} and srun python … check the world that the launcher made and "
-        f"print "
-        "one report.",
+        "print one report; ranks that never reach rank 0 print their own.",
         f"uv run works on the file too: it names what it needs. {flag(SMOKE, '--help')} explains the rest, "
         f"{flag(SMOKE, '--format')} json is for programs.",
     )
@@ -304,7 +303,8 @@ def rights(entry):
     rooms = sorted(p for p in BUNDLE.glob("sub-skills/*/scripts/*_smoke.py") if p != SMOKE)
     assert len(rooms) == 3 and "os.fork()" in (BUNDLE / "scripts/smoke_runner.py").read_text()
     source = SMOKE.read_text()
-    assert "/proc" in source and '"scontrol"' in source and ("TemporaryDirectory" in source or "mkdtemp" in source)
+    assert all(word in source for word in ("/proc/", "/sys/fs/cgroup", '"scontrol"'))
+    assert "TemporaryDirectory" in source or "mkdtemp" in source
     assert all(map(starts_processes, (SMOKE, train, BUNDLE / "scripts/smoke.py", inspect)))
     looks = inspect.read_text()
     assert all(f'"{word}"' in looks for word in ("py-spy", "nvidia-smi")) and "signal.SIGUSR1" in looks
@@ -324,8 +324,8 @@ def rights(entry):
     command = re.search(r"^([\w-]+) = .*:main", (BUNDLE / "pyproject.toml").read_text(), re.M)[1]
     ends = "a temporary folder, removed at the end"
     entry.says(
-        f"{SMOKE.name} the environment, /proc the file given to {flag(SMOKE, '--output')}; {ends} its ranks; "
-        "scontrol in a SLURM step loopback; in a launched world, the other ranks",
+        f"{SMOKE.name} the environment, /proc, /sys/fs/cgroup the file given to {flag(SMOKE, '--output')}; {ends} "
+        "its ranks; scontrol in a SLURM step loopback; in a launched world, the other ranks",
         f"{Path(inside('scripts/smoke.py')).name} – – the smoke scripts –",
         ", ".join(p.name for p in rooms) + f" – the file given to {flag(rooms[0], '--output')}; {ends} a process a "
         "check loopback",

@@ -18,6 +18,7 @@ from . import DISTRIBUTED
 from .world import is_launch_variable
 
 SCRIPT = DISTRIBUTED / "scripts" / "distributed_smoke.py"
+OVER = 4  # seconds after the deadline by which a smoke has ended, on a busy machine too
 
 
 @lru_cache(maxsize=None)

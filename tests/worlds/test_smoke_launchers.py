@@ -60,6 +60,42 @@ def test_a_batch_script_without_srun_is_told_to_use_srun(tmp_path):
     assert report["diagnosis"][0]["fix"].startswith("start with srun")
 
 
+@needs("slurm")
+def test_two_launchers_in_one_job_and_tasks_that_do_not_come(tmp_path):
+    """torchrun in a batch script, and the fix; left-over variables of torchrun under srun; a task that never starts."""
+    with launchers.slurm_cluster() as cluster:
+        env = {**launchers.clean_environment(), **cluster.env}
+        smoke = [str(SCRIPT), "--format", "json", "--timeout"]
+        torchrun = launchers.torchrun_argv(2, *smoke, "60")
+        script = tmp_path / "job.sh"
+        script.write_text(
+            f"#!/bin/sh\n{' '.join(torchrun)} > {tmp_path}/as-it-is\n"
+            f"env -u SLURM_JOB_ID {' '.join(torchrun)} > {tmp_path}/mended\n"
+        )
+        batch = ["sbatch", "--wait", "-N1", "-n2", "-o", str(tmp_path / "log"), str(script)]
+        assert not launchers.run(batch, env=env, timeout=LIMIT).timed_out
+        report = json.loads((tmp_path / "as-it-is").read_text())
+        (finding,) = report["diagnosis"]
+        assert report["exit_code"] == 1, "on one node Ignite takes such a world, and so does the smoke"
+        assert not_passed(report)
+        assert finding["id"] == "two-launchers" and "Ignite reads SLURM's variables under torchrun" in finding["text"]
+        assert "env -u SLURM_JOB_ID torchrun" in finding["fix"]
+        assert json.loads((tmp_path / "mended").read_text())["status"] == "pass"
+
+        srun = ["srun", "-N2", "-n2", "--ntasks-per-node=1"]
+        stale = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "192.0.2.7", "MASTER_PORT": "29999"}
+        done = launchers.run([*srun, launchers.PYTHON, *smoke, "20"], env={**env, **stale}, timeout=60)
+        (finding,) = report_of(done)["diagnosis"]
+        assert (finding["id"], done.returncode) == ("two-launchers", 4) and done.seconds < 20, done.report()
+        assert finding["fix"].startswith("unset ") and set(stale) <= set(finding["fix"].replace(",", "").split())
+
+        absent = 'test "$SLURM_PROCID" = 1 || exec "$0" "$@"'
+        done = launchers.run([*srun, "sh", "-c", absent, launchers.PYTHON, *smoke, "8"], env=env, timeout=60)
+        (finding,) = report_of(done)["diagnosis"]
+        assert finding["text"] == "rank 1 of 2 never came", done.report()
+        assert finding["fix"] == f"srun --label shows what rank 1 prints; look on the node {cluster.nodes[1]}"
+
+
 @needs("mpirun")
 def test_mpirun_with_the_environment_mapped():
     smoke = [str(SCRIPT), "--format", "json", "--timeout", "100"]

@@ -15,32 +15,71 @@ rank 0 leads. A check is one function, decorated with @check, that compares with
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import faulthandler
-import gc
-import importlib.util
-import io
-import json
-import logging
 import os
-import pickle
-import platform
-import re
-import select
-import shutil
-import signal
-import socket
-import struct
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-import traceback
-import warnings
-from datetime import timedelta
-from pathlib import Path
+
+
+def in_the_way(error):
+    """Files that have the name of a module of Python itself and were imported in its place, of those loaded or seen in
+    the traceback of the error."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    trace = error.__traceback__
+    while trace:
+        path = trace.tb_frame.f_code.co_filename
+        files[os.path.basename(path)[: -len(".py")]] = path
+        trace = trace.tb_next
+    home = os.path.dirname(os.path.abspath(os.__file__))
+    return sorted(
+        os.path.abspath(path)
+        for name, path in files.items()
+        if name in sys.stdlib_module_names
+        and path
+        and path.endswith(".py")
+        and not os.path.realpath(path).startswith(os.path.realpath(home) + os.sep)
+        and "-packages" not in path
+    )
+
+
+def rename(path):
+    """The command that takes a file or folder out of the way of what has its name."""
+    head, tail = os.path.split(path)
+    return f"mv {path} {os.path.join(head, 'my_' + tail)}"
+
+
+try:
+    import argparse
+    import contextlib
+    import errno
+    import faulthandler
+    import gc
+    import importlib.util
+    import io
+    import json
+    import logging
+    import pickle
+    import platform
+    import re
+    import select
+    import shutil
+    import signal
+    import socket
+    import struct
+    import subprocess
+    import tempfile
+    import threading
+    import time
+    import traceback
+    import warnings
+    from datetime import timedelta
+    from pathlib import Path
+except Exception as e:
+    where = in_the_way(e)
+    if __name__ != "__main__" or not where:
+        raise
+    print(f"distributed_smoke.py: {where[0]} is imported in place of Python's own module: {e}", file=sys.stderr)
+    print(f"ERROR  exit code 3\ncause: {where[0]} is imported in place of Python's own module\n  seen: {e}")
+    print(f"  fix:  {rename(where[0])}", flush=True)
+    os._exit(3)
 
 STARTED = time.monotonic()
 STOP, HOLD = [], []  # signals that came; reasons not to act on them at once
@@ -48,6 +87,9 @@ TARGETS = ("serial", "gloo", "nccl", "mpi", "horovod", "xla-tpu")
 NATIVE = ("gloo", "nccl", "mpi")
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 GRACE = 3.0  # seconds that the other ranks get to finish a check after one has failed it
+SPARE = 3.0  # seconds before the deadline at which a launched world stops, to see who is silent and to report
+LOOK = 1.2  # seconds in which silent ranks show their stacks
+LATE = 0.3  # seconds after the deadline that rank 0's word is waited for
 ROOM = 64 << 10  # bytes that must be free in the temporary folder; a run of all checks in two ranks leaves 20 KiB there
 SCARCE = "bytes are free in"
 API = "references/api-reference.md#"
@@ -71,31 +113,57 @@ class UsageError(Exception):
 
 
 def import_libraries():
-    """Import torch and ignite once, before any rank is forked; says what to install when one is missing."""
+    """Import torch and ignite once, before any rank is forked; a Problem when one cannot be, else None."""
     global torch, dist, ignite, idist
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking for CUDA must not make a fork unsafe
+    package = "torch"
     try:
         import torch
         import torch.distributed as dist
-    except OutOfTime:
-        raise
-    except Exception as e:  # a broken installation fails in many ways
-        also = " pytorch-ignite" * (importlib.util.find_spec("ignite") is None)
-        return f"torch cannot be imported ({e}): {mends_import(e, 'torch', 'torch' + also)}"
-    try:
+
+        package = "ignite"
         import ignite
         import ignite.distributed as idist
     except OutOfTime:
         raise
-    except Exception as e:
-        return f"ignite cannot be imported ({e}): {mends_import(e, 'ignite', 'pytorch-ignite')}"
+    except Exception as e:  # a broken installation fails in many ways
+        return not_imported(package, e)
     return None
+
+
+PIP = {"ignite": "pytorch-ignite"}
+SHARED_LIBRARY = ("cannot open shared object", "undefined symbol", "Library not loaded", "DLL load failed", ".so: ")
+
+
+def not_imported(package, error):
+    """Problem: why torch or ignite cannot be imported, and the command that mends that."""
+    raised = [f.filename for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")][-1]
+    names = [n for n in re.findall(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", str(error)) if n in os.environ]
+    own = next((p for p in map(place_of, {package, owner_of(raised)}) if p and in_place_of(p)), None)
+    also = " pytorch-ignite" * (package == "torch" and importlib.util.find_spec("ignite") is None)
+    ours = in_the_way(error)
+    candidates = (  # whether it applies, what it says, the value that shows it, the command
+        (ours, "{0} is imported in place of Python's own module", "", "{1}"),
+        (names, "the value of {0} is refused", "{2}", "unset {0}"),
+        (
+            any(text in str(error) for text in SHARED_LIBRARY),
+            "a shared library is missing, or from another build",
+            "",
+            "pip install --force-reinstall torch, and all that is built for it (torchvision …) of the same build",
+        ),
+        (own, "{0} is imported in place of the package", "", "{1}"),
+        (True, "", "", mends_import(error, package, PIP.get(package, package) + also)),
+    )
+    subject = ours[0] if ours else names[0] if names else own or ""
+    words = (subject, rename(subject), f"{subject}={os.environ.get(subject)}")
+    why, value, fix = (text.format(*words) for text in next(c for c in candidates if c[0])[1:])
+    text = f"{package} cannot be imported ({shorten(str(error), 300)})" + f": {why}" * bool(why)
+    evidence = [f"{type(error).__name__} raised in {raised}", *[value] * bool(value)]
+    return Problem("missing-dependency", 3, text, evidence=evidence, fix=fix)
 
 
 def mends_import(error, module, package):
     """The command that mends a failed import, by what was raised and where."""
-    if variable := re.search(r"\bTORCH_[A-Z_]+\b", str(error)):
-        return f"unset {variable[0]}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(module + "."):
         with contextlib.suppress(ImportError, ValueError):
             place = next(iter(importlib.util.find_spec(module).submodule_search_locations or ["it"]))
@@ -106,7 +174,33 @@ def mends_import(error, module, package):
     inside = [p[p.index("site-packages") + 1] for p in frames if "site-packages" in p[:-1]]
     if inside and inside[-1].removesuffix(".py") != module:
         return f"pip install --force-reinstall {inside[-1].removesuffix('.py')}"
-    return f"pip install --force-reinstall {package}" if ".so" in str(error) else f"pip install {package}"
+    return f"pip install {package}"
+
+
+def owner_of(file):
+    """Name of the top package or module to which a file belongs, by the folder of sys.path that holds it; or ""."""
+    folders = [os.path.abspath(p) for p in sys.path]
+    holders = [f for f in folders if os.path.abspath(file).startswith(f + os.sep)]
+    if not holders or os.path.abspath(file) == os.path.abspath(__file__):
+        return ""
+    return os.path.relpath(os.path.abspath(file), max(holders, key=len)).split(os.sep)[0].removesuffix(".py")
+
+
+def place_of(package):
+    """Folder or file from which a top package would be imported; None where nobody has it."""
+    with contextlib.suppress(ImportError, ValueError):
+        if package and (spec := importlib.util.find_spec(package)):
+            folders = list(spec.submodule_search_locations or ())
+            return folders[0] if folders else spec.origin
+    return None
+
+
+def in_place_of(path):
+    """Whether what is imported from there has the name of an installed package by chance, and hides it."""
+    beside, package = Path(path).parent, Path(path).name
+    if "-packages" in path or any((beside / n).exists() for n in ("setup.py", "pyproject.toml")):
+        return False
+    return any(Path(p, package.removesuffix(".py")).exists() for p in sys.path if "-packages" in p)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -1290,7 +1384,7 @@ def answer(world, command):
     if world.measured:
         event["measured"], world.measured = world.measured, None
     if error or world.mismatches:
-        event["scarce"] = scarce_room()
+        event["scarce"] = scarce(f"{error['type']}: {error['text']}" if error else "")
     if world.mismatches:
         what, observed, expected = world.mismatches[0]
         event["mismatch"] = {
@@ -1308,14 +1402,49 @@ def shorten(text, limit=1500):
     return text if len(text) <= limit else text[: limit // 4] + " … " + text[-3 * limit // 4 :]
 
 
-def scarce_room():
-    """Says how little room the temporary folder has, where that is less than what a whole run leaves there; else "".
-    A full disk is often told as something else: torch.multiprocessing reads an empty file and raises EOFError."""
-    folder = tempfile.gettempdir()
+def scarce(error=""):
+    """Says what there is too little of here, where that is not what the error says, or not whose limit it was; else "".
+
+    Room in the temporary folder below what a whole run leaves there: a full disk is often told as something else,
+    torch.multiprocessing reads an empty file and raises EOFError. Of an error that may come from a limit, which.
+    """
+    folder, found = tempfile.gettempdir(), ""
     with contextlib.suppress(OSError):
         if (free := shutil.disk_usage(folder).free) < ROOM:
-            return f"; {free} {SCARCE} {folder}"
-    return ""
+            found = f"; {free} {SCARCE} {folder}"
+    if any(word in error for word in LIMITED):
+        found += limit_reached()
+    return found
+
+
+# What errors say where a limit on memory, processes or threads is reached
+LIMITED = ("Resource temporarily unavailable", "can't start new thread", "allocate memory", "MemoryError", "bad_alloc")
+
+
+def limit_reached():
+    """Names the limit that this process is at, of those that such an error may come from; else "" (Linux)."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        if limit != resource.RLIM_INFINITY and limit - used < max(256 << 20, limit // 10):
+            return f"; {used >> 20} MiB of address space are in use, the limit is {limit >> 20} (ulimit -v)"
+    for line in read_lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "pids"):
+            folder = f"/sys/fs/cgroup/{controllers}{path}"
+            most, now = (read_lines(f"{folder}/pids.{name}") for name in ("max", "current"))
+            if most and now and most[0] != "max" and int(now[0]) + 8 >= int(most[0]):
+                return f"; its control group may have {most[0]} processes and threads, has {now[0]} now (pids.max)"
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    return f"; its user may have {limit} processes and threads (ulimit -u)" if limit != resource.RLIM_INFINITY else ""
+
+
+def read_lines(path):
+    with contextlib.suppress(OSError):
+        return Path(path).read_text().splitlines()
+    return []
 
 
 def working_folder():
@@ -1395,6 +1524,7 @@ class LocalRank:
                 argv,
                 pass_fds=(command_read, event_write),
                 stdin=subprocess.DEVNULL,
+                stderr=sys.stderr,
                 process_group=0 if sys.version_info >= (3, 11) else None,
             )
             self.pid = self.process.pid
@@ -1445,16 +1575,18 @@ class LocalRank:
                 time.sleep(0.002)
         return self.exit
 
-    def look(self):
-        """State and Python stack of a rank that does not answer."""
+    def ask(self):
+        """Have a rank that does not answer write down its Python stack, for `look`."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def look(self, end):
+        """State and Python stack of a rank that was asked, waiting for the stack until `end` at most."""
         state = processes().get(self.pid, (0, 0, "?", ""))[2]
         if state in "Tt":
             return {"state": "stopped (SIGSTOP)", "stack": []}
         if state == "Z":
             return {"state": self.reap(1.0) or "ended", "stack": []}
-        end = time.monotonic() + 1.0
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, signal.SIGUSR1)
         text = ""
         while not text.strip() and time.monotonic() < end:
             time.sleep(0.02)
@@ -1516,16 +1648,20 @@ def read_stack(text):
     return frames[:20]
 
 
+SUPERVISOR = "its supervisor"  # how all begins that is said of a process which should have spoken for its rank
+
+
 def waits_in_collective(stack):
     """Whether the stack ends inside torch.distributed, that is, waits for the other ranks."""
-    return any("torch/distributed/" in frame or frame.endswith(" _wait") for frame in stack[:4])
+    return any("torch/distributed/" in frame or frame.endswith((" _wait", " comes")) for frame in stack[:4])
 
 
 class RemoteRank:
     """A rank whose supervisor is another process, met through the store."""
 
-    def __init__(self, rank, host, store):
-        self.rank, self.host, self.store, self.sent, self.exit = rank, host, store, 0, None
+    def __init__(self, rank, hello, store):
+        self.rank, self.host, self.store, self.sent, self.exit = rank, hello["host"], store, 0, None
+        self.hello, self.looked = hello, time.monotonic()
 
     def send(self, command):
         self.store.set(f"command/{self.rank}/{self.sent}", json.dumps(command))
@@ -1535,6 +1671,11 @@ class RemoteRank:
         key = f"event/{self.rank}/{self.sent - 1}"
         end = time.monotonic() + seconds
         while not self.store.check([key]):
+            if time.monotonic() - self.looked > 0.5:
+                self.looked = time.monotonic()
+                if state_of(self.hello) == "gone" and not self.store.check([key]):
+                    self.exit = f"{SUPERVISOR}, pid {self.hello['pid']}, is gone"
+                    return {"died": self.exit}
             if time.monotonic() >= end:
                 return None
             time.sleep(0.005)
@@ -1542,14 +1683,15 @@ class RemoteRank:
         self.exit = event.get("died", self.exit)
         return event
 
-    def look(self):
+    def ask(self):
         self.store.set(f"look/{self.rank}", "1")
-        end = time.monotonic() + 2.5
-        while time.monotonic() < end:
-            if self.store.check([f"seen/{self.rank}"]):
-                return json.loads(self.store.get(f"seen/{self.rank}"))
+
+    def look(self, end):
+        while not self.store.check([f"seen/{self.rank}"]):
+            if time.monotonic() > end or state_of(self.hello) in ("gone", "stopped"):
+                return {"state": "lost", "supervisor": state_of(self.hello), "stack": []}
             time.sleep(0.02)
-        return {"state": "lost", "stack": []}
+        return json.loads(self.store.get(f"seen/{self.rank}"))
 
     def kill(self):
         with contextlib.suppress(Exception):
@@ -1568,19 +1710,27 @@ class RemoteRank:
         return ""
 
 
-def serve_remote(store, me, own, deadline):
-    """Supervisor of a rank above 0: pass commands down and events up until told to end; the exit code to use."""
-    number, pending, end = 0, False, 0.0
+def serve_remote(store, launch, own, zero, deadline):
+    """Supervisor of a rank above 0: pass commands down and events up until told to end; the exit code to use.
+
+    `zero` is what rank 0's supervisor said of itself. Raises Problem when that is gone, stopped or silent.
+    """
+    me, number, pending, end, looked = launch["rank"], 0, False, deadline + LATE, time.monotonic()
     try:
-        while time.monotonic() < (deadline + 5 if not STOP else end):
-            end = time.monotonic() + 8 if not STOP else end
+        while time.monotonic() < end:
+            end = min(end, time.monotonic() + 8) if STOP and end > deadline else end
             if store.check(["over"]):
                 return int(store.get("over"))
+            if time.monotonic() - looked > 0.5:
+                looked = time.monotonic()
+                if state_of(zero) == "gone" and not store.check(["over"]):
+                    break
             if store.check([f"kill/{me}"]):
                 own.kill()
                 store.set(f"ended/{me}", own.exit or "killed")
             if store.check([f"look/{me}"]) and not store.check([f"seen/{me}"]):
-                store.set(f"seen/{me}", json.dumps(own.look()))
+                own.ask()
+                store.set(f"seen/{me}", json.dumps(own.look(time.monotonic() + LOOK / 2)))
             if not pending and store.check([f"command/{me}/{number}"]):
                 command = json.loads(store.get(f"command/{me}/{number}"))
                 own.send(command)
@@ -1595,12 +1745,13 @@ def serve_remote(store, me, own, deadline):
                 pending = False
             elif not pending:
                 time.sleep(0.005)
-    except (RuntimeError, dist.DistError, KeyboardInterrupt) as e:
-        print(f"rank {me} on {socket.gethostname()}: rank 0's supervisor is gone ({str(e)[:120]})", file=sys.stderr)
-        return 4
+        if STOP:
+            return 128 + STOP[-1]
+        raise rank_0_lost(launch, zero)
+    except (RuntimeError, dist.DistError) as e:
+        raise rank_0_lost(launch, zero, str(e)) from None
     finally:
         own.kill()
-    return 5
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -1708,7 +1859,14 @@ class Run:
                         limit = min(limit, time.monotonic() + GRACE)
             if len(events) < len(ranks) and (time.monotonic() >= limit or STOP):
                 break
-        silent = {m.rank: m.look() for m in ranks if m.rank not in events}
+        late = time.monotonic() - deadline - SPARE
+        if late > 2 and (len(events) < len(ranks) or any("died" in e for e in events.values())):
+            raise stood_still(late)
+        missing = [m for m in ranks if m.rank not in events]
+        for member in missing:
+            member.ask()
+        end = time.monotonic() + LOOK
+        silent = {m.rank: m.look(end) for m in missing}
         measured = {r: e["measured"] for r, e in events.items() if e.get("measured")}
         if measured and len(measured) == len(ranks):
             self.entry["workload"] = summarise_workload(measured, {m.rank: m.host for m in ranks})
@@ -1730,9 +1888,11 @@ class Run:
         for r, seen in silent.items():
             waits = waits_in_collective(seen["stack"])
             where = f" at {seen['stack'][0]}" if seen["stack"] else ""
-            state = (
-                "its supervisor does not answer" if seen["state"] == "lost" else f"does not return ({seen['state']})"
-            )
+            state = f"does not return ({seen['state']})"
+            if seen["state"] == "lost":
+                state = SUPERVISOR + {"gone": " is gone", "stopped": " is stopped (SIGSTOP)"}.get(
+                    seen["supervisor"], " does not answer"
+                )
             observed[r] = ("waits for the other ranks" if waits else state) + where
         echoes = {r for r, e in raised.items() if is_echo(e["text"]) and r not in wrong}
         waiting = {r for r, seen in silent.items() if waits_in_collective(seen["stack"])}
@@ -1843,11 +2003,15 @@ SYMPTOMS = {  # text in an error of initialize -> key of ANCHORS
 # The machine: who launched this, what is there, what would be used
 # ------------------------------------------------------------------------------------------------------------------
 class Problem(Exception):
-    """Why no world can come up: an id, the exit code, one line of text, what was seen, the command that mends it."""
+    """Why no world can come up: an id, the exit code, one line of text, what was seen, the command that mends it.
 
-    def __init__(self, identifier, exit_code, text, *, evidence=(), fix="", see=""):
+    `known` says what a rank above 0 does with it: "to me", tell rank 0, which reports it; "not to rank 0", which it
+    cannot be told, so this rank reports; "to all", since rank 0 finds it too and reports.
+    """
+
+    def __init__(self, identifier, exit_code, text, *, evidence=(), fix="", see="", known="to me"):
         super().__init__(text)
-        self.exit_code = exit_code
+        self.exit_code, self.known = exit_code, known
         self.finding = {"id": identifier, "text": text, "evidence": list(evidence), "fix": fix, "see": see}
 
 
@@ -1959,7 +2123,7 @@ def detect_slurm(environ, choice):
     if all(n in environ for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")):
         launch.update(host=environ["MASTER_ADDR"], port=number(environ, "MASTER_PORT", 1, 65535))
     else:  # as Ignite derives them
-        launch.update(host=first_slurm_host(environ["SLURM_JOB_NODELIST"]), port=15000 + int(job[-4:]))
+        launch.update(host=slurm_hosts(environ["SLURM_JOB_NODELIST"])[0], port=15000 + int(job[-4:]))
     return launch
 
 
@@ -2021,14 +2185,16 @@ def refuse_mpirun(environ):
         )
 
 
-def first_slurm_host(nodelist):
-    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        return subprocess.run(
-            ["scontrol", "show", "hostnames", nodelist], capture_output=True, text=True, timeout=10, check=True
-        ).stdout.split()[0]
+def slurm_hosts(nodelist):
+    """Names of a SLURM node list; the first alone where scontrol is not there to expand it."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["scontrol", "show", "hostnames", nodelist]
+        names = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split()
+        if names:
+            return names
     head, _, tail = nodelist.partition("[")
     first = tail.split("]")[0].split(",")[0].split("-")[0]
-    return (head + first).split(",")[0]
+    return [(head + first).split(",")[0]]
 
 
 def backends():
@@ -2191,32 +2357,17 @@ def loopback_store(timeout):
     listener.bind(("127.0.0.1", 0))
     listener.listen(256)
     port = listener.getsockname()[1]
-    with silent_stderr():  # torch warns that a client from this process has no host name
-        store = dist.TCPStore(
-            "127.0.0.1",
-            port,
-            None,
-            True,
-            timedelta(seconds=timeout),
-            wait_for_workers=False,
-            master_listen_fd=listener.fileno(),
-        )
+    store = dist.TCPStore(
+        "127.0.0.1",
+        port,
+        None,
+        True,
+        timedelta(seconds=timeout),
+        wait_for_workers=False,
+        master_listen_fd=listener.fileno(),
+    )
     listener.detach()
     return store
-
-
-@contextlib.contextmanager
-def silent_stderr():
-    """Drop what C++ code writes to stderr."""
-    sys.stderr.flush()
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
 
 
 def launch_names(environ):
@@ -2227,6 +2378,7 @@ def conduct_local(args, folder, deadline, entries):
     """Runs in worlds that this process starts itself; their report entries are appended as they begin."""
     method, runs = start_method(args.start_method), targets_of(args, None)
     if any(size > 1 and target in NATIVE for target, size in runs) and method == "fork":
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor")  # which the import makes
         with contextlib.suppress(Exception):
             import torch._dynamo  # noqa: F401  DDP imports it: here once, instead of in every rank
     raise_file_limit(max((size for _, size in runs), default=1))
@@ -2284,44 +2436,74 @@ def conduct_local(args, folder, deadline, entries):
             member.kill()
 
 
-def conduct_launched(args, launch, folder, deadline):
-    """The one run of a launched world. Returns its entry on rank 0; elsewhere an exit code."""
-    own = LocalRank(launch["rank"], folder, start_method(args.start_method))
-    threading.Thread(target=end_when_cut_off, args=(args, launch, folder, deadline, own), daemon=True).start()
+def conduct_launched(args, launch, folder, end, deadline):
+    """The one run of a launched world, which stops at `end`. Returns its entry on rank 0; elsewhere an exit code."""
+    own, met = LocalRank(launch["rank"], folder, start_method(args.start_method)), {"turn": threading.Lock()}
+    watch = (args, launch, folder, deadline, own, met)
+    threading.Thread(target=end_when_cut_off, args=watch, daemon=True).start()
     try:
-        store = meet(launch, deadline)
+        store = meet(launch, end)
         if store.add(f"claims/{launch['rank']}", 1) > 1:
             twice = f"rank {launch['rank']} came twice, the second time from {socket.gethostname()}, pid {os.getpid()}"
             store.set("twice", twice)
             raise rank_twice(twice, launch)
         store.set(f"hello/{launch['rank']}", json.dumps(about_me(launch)))
         if launch["rank"] > 0:
-            code = serve_remote(store, launch["rank"], own, deadline)
+            met["zero"] = await_rank_0(store, launch, end)
+            code = serve_remote(store, launch, own, met["zero"], deadline)
             with contextlib.suppress(Exception):
                 store.set(f"bye/{launch['rank']}", "1")
             return code
-        hellos = gather_hellos(store, launch, deadline)
-        return lead(args, launch, folder, deadline, store, own, hellos)
+        hellos = gather_hellos(store, launch, end)
+        return lead(args, launch, folder, end, deadline, store, own, hellos)
     finally:
+        met["turn"].acquire()  # to report: whoever has it; the other thread is ended with the process
         own.kill()
 
 
-CUT_OFF = 8.0  # seconds after the deadline at which a supervisor no longer waits for the store
-
-
-def end_when_cut_off(args, launch, folder, deadline, own):
-    """A thread: end this process when its main thread is stuck in the store, as it is after the network broke."""
-    time.sleep(max(0.0, deadline + CUT_OFF - time.monotonic()))
-    text = f"rank {launch['rank']} on {socket.gethostname()} gets no answer from the store at "
-    text += f"{launch['host']}:{launch['port']}: its host, or the network to it, is gone"
+def end_when_cut_off(args, launch, folder, deadline, own, met):
+    """A thread: report and end when the main thread is stuck in the store, as it is after the network broke."""
+    planned = deadline + LATE + 0.2
+    time.sleep(max(0.0, planned - time.monotonic()))
+    if not met["turn"].acquire(blocking=False):
+        return  # the main thread is on its way
+    late, zero = time.monotonic() - planned, met.get("zero")
+    problem = rank_0_lost(launch, zero) if zero else store_is_silent(launch)
+    if late > 2:
+        problem = stood_still(late)
     own.kill()
     shutil.rmtree(folder, ignore_errors=True)
-    if launch["rank"] == 0:
-        finding = {"id": "host-lost", "text": text, "evidence": [], "fix": f"ping {launch['host']}"}
-        deliver(args, make_report([], 5, {}, [{**finding, "see": TROUBLE + ANCHORS["froze"]}]))
-    else:
-        print(f"distributed_smoke.py: {text}", file=sys.stderr)
-    leave(5)
+    report = make_report([], 5, {}, [problem.finding])
+    leave(deliver(args, of_rank(launch, report)))
+
+
+def stood_still(late):
+    """Problem: this process did not run for a while, so that nothing which it sees of the others means anything."""
+    return Problem(
+        "stood-still",
+        5,
+        f"the supervisor on {socket.gethostname()}, pid {os.getpid()}, stood still until {late:.0f} s after the "
+        "deadline",
+        evidence=["it was stopped (SIGSTOP), or the machine slept"],
+        fix="look for who stopped it, then run again",
+        see=TROUBLE + ANCHORS["froze"],
+    )
+
+
+def store_is_silent(launch):
+    """Problem: something takes connections where the store should be, and says nothing."""
+    host, port = launch["host"], launch["port"]
+    own = any(map(is_own_address, resolve(host)))
+    return Problem(
+        "no-rendezvous",
+        4,
+        f"rank {launch['rank']} on {socket.gethostname()} gets no answer from the store at {host}:{port}: another "
+        "program has the port, or its process is stopped, or the network to it broke",
+        evidence=who_listens(port) if own else [],
+        fix=f"export MASTER_PORT={free_port()}, on every rank" if own else f"ping {host}",
+        see=TROUBLE + ANCHORS["port" if own else "froze"],
+        known="not to rank 0",
+    )
 
 
 def preflight(target, launch):
@@ -2367,15 +2549,19 @@ def preflight(target, launch):
                 see=TROUBLE + ANCHORS["cuda"],
             )
     if not launch:
+        require_loopback(target)
         return
+    require_one_launcher(target, launch)
     found, outward = resolve(launch["host"]), [a for n, a in own_addresses().items() if n != loopback_name()]
     if found[0].startswith("does not resolve"):
         raise Problem(
             "master-unresolvable",
             4,
             f"MASTER_ADDR={launch['host']} {found[0]} on {socket.gethostname()}",
-            fix="set MASTER_ADDR to an address of rank 0's host that every host can resolve",
+            evidence=[f"rank {launch['rank']} runs on {socket.gethostname()}: {own_addresses()}"],
+            fix=ELSEWHERE,
             see=TROUBLE + ANCHORS["missing"],
+            known="not to rank 0",
         )
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if agent and nobody_listens(launch):
@@ -2387,7 +2573,10 @@ def preflight(target, launch):
             evidence=[f"{n}={os.environ[n]}" for n in LAUNCH_VARIABLES if n in os.environ],
             fix="unset " + " ".join(sorted(n for n in launch_names(os.environ) if not n.startswith("SLURM_"))),
             see=TROUBLE + ANCHORS["partial"],
+            known="not to rank 0",
         )
+    if launch["rank"] > 0:
+        require_route(launch, found)
     if launch["rank"] == 0 and not agent and not any(map(is_own_address, found)):
         raise Problem(
             "master-elsewhere",
@@ -2397,6 +2586,91 @@ def preflight(target, launch):
             fix=f"export MASTER_ADDR={(outward or ['127.0.0.1'])[0]}",
             see=TROUBLE + ANCHORS["missing"],
         )
+
+
+def require_loopback(target):
+    """Raise Problem where processes of this host cannot meet at 127.0.0.1."""
+    if target == "serial":
+        return
+    try:
+        with socket.socket() as listener, socket.socket() as other:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            other.settimeout(2)
+            other.connect(listener.getsockname())
+    except OSError as e:
+        card = loopback_name() or "lo"
+        down = interface_is_down(card)
+        why = f"{card} is down" if down else f"{card} has no such address, only IPv6" if loopback_name() else str(e)
+        raise Problem(
+            "no-loopback",
+            4,
+            f"processes of {socket.gethostname()} cannot meet at 127.0.0.1: {why}",
+            evidence=[str(e), f"own addresses: {own_addresses() or 'none of IPv4'}"],
+            fix=f"ip link set {card} up" if down else f"ip addr add 127.0.0.1/8 dev {card}",
+        ) from None
+
+
+def require_one_launcher(target, launch):
+    """Raise Problem where variables of SLURM and of torchrun (or left-over ones like those) name different ranks."""
+    five = [n for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n in os.environ]
+    pairs = (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID"))
+    seen = [f"{n}={os.environ.get(n, '(not set)')}" for pair in pairs for n in pair]
+    if target in NATIVE and slurm_under_torchrun(launch) and refused_by_ignite(pairs):
+        raise Problem("two-launchers", 4, SLURM_READ, evidence=seen, fix=SLURM_HIDDEN, see=SLURM_SEE, known="to all")
+    if launch["kind"] == "slurm" and len(five) == 5 and any(os.environ[n] != os.environ[m] for n, m in pairs):
+        raise Problem(
+            "two-launchers",
+            4,
+            "two launchers: variables as torchrun sets them are left over in this task of srun, and do not agree",
+            evidence=seen,
+            fix=f"unset {' '.join(five)}, before srun",
+            see=TROUBLE + ANCHORS["inconsistent"],
+            known="to all",
+        )
+
+
+SLURM_READ = (
+    "two launchers: Ignite reads SLURM's variables under torchrun, since SLURM_JOB_ID is set, and takes rank or local "
+    "rank from there"
+)
+SLURM_HIDDEN = "unset SLURM_JOB_ID, before torchrun starts: env -u SLURM_JOB_ID torchrun …"
+SLURM_SEE = TROUBLE + ANCHORS["inconsistent"]
+
+
+def slurm_under_torchrun(launch):
+    return bool(launch) and launch["kind"] == "torchrun" and "SLURM_JOB_ID" in os.environ
+
+
+def refused_by_ignite(pairs):
+    """Whether Ignite raises: SLURM's are not all there, or torchrun's are smaller, or on several nodes not equal."""
+    if any(n not in os.environ for n in ("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", *(slurm for _, slurm in pairs))):
+        return True
+    values = [(number(os.environ, name), number(os.environ, slurm)) for name, slurm in pairs]
+    several = os.environ["SLURM_JOB_NUM_NODES"] != "1"
+    return any(own < theirs or several and own != theirs for own, theirs in values)
+
+
+def cause_two_launchers(bad, hellos, launch):
+    """On one node Ignite lets torchrun be, and yet takes the local rank of a group that it did not make from SLURM."""
+    if not slurm_under_torchrun(launch) or not {c["id"] for c in bad} & {*COMING_UP, "get_local_rank", "sync"}:
+        return None
+    seen = [f"rank {r}, {c['id']}: {t[:300]}" for c in bad for r, t in c["observed"].items()]
+    return {"id": "two-launchers", "text": SLURM_READ, "evidence": seen[:3], "fix": SLURM_HIDDEN, "see": SLURM_SEE}
+
+
+def require_route(launch, found):
+    """Raise Problem where packets to rank 0's host cannot even leave this one; asked without sending any."""
+    for address in found:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as s:
+                s.connect((address, launch["port"]))
+            return
+        except OSError as e:
+            error = e
+    if error.errno in (*NO_ROUTE, errno.EHOSTUNREACH):
+        raise unreachable(error, launch, leaves=False)
 
 
 def nobody_listens(launch):
@@ -2436,27 +2710,38 @@ def texts_of(bad):
     return " ".join(t for c in bad for t in c["observed"].values())
 
 
-def cause_loopback_name(bad, hellos, launch):
-    """Several hosts, and gloo binds where the host name points to: to loopback, which no other host reaches."""
+def cause_gloo_interface(bad, hellos, launch):
+    """Several hosts, and gloo listens where another host does not reach it: on the interface that GLOO_SOCKET_IFNAME
+    names, else where the host name points to."""
     if len({h["network"] for h in hellos.values()}) < 2 or not any(c["id"] in COMING_UP for c in bad):
         return None
-    wrong = {
-        r: h
-        for r, h in hellos.items()
-        if not h["gloo_interface"]
-        and all(a.startswith("127.") or a == "::1" or "resolve" in a for a in h["resolves_to"])
-    }
+    places = {}  # address -> networks in which somebody listens there
+    for hello in hellos.values():
+        for address in gloo_addresses(hello):
+            places.setdefault(address, set()).add(hello["network"])
+    wrong, cards = {}, {}
+    for rank, hello in sorted(hellos.items()):
+        name, found, card = hello["gloo_interface"], gloo_addresses(hello), hello["interface"]
+        if all(a.startswith("127.") or a == "::1" or "resolve" in a for a in found):
+            why = ", which is loopback" if name else ""
+        elif all(len(places[a]) > 1 for a in found):
+            why = ", which another host has as well"
+        elif name and card and card not in name.split(","):
+            why = f", and packets to MASTER_ADDR leave through {card}"
+        else:
+            continue
+        through = f"listens on GLOO_SOCKET_IFNAME={name}, that is" if name else "resolves to"
+        wrong[rank] = f"{hello['host']} (rank {rank}) {through} {', '.join(found)}{why}"
+        cards.setdefault((hello["network"], hello["host"], card), []).append(str(rank))
     if not wrong:
         return None
-    cards = {}
-    for rank, hello in sorted(wrong.items()):
-        cards.setdefault((hello["network"], hello["host"], hello["interface"]), []).append(str(rank))
+    names = all(not hellos[r]["gloo_interface"] for r in wrong)
     return {
-        "id": "loopback-name",
-        "text": "the hosts' own names resolve to loopback, so gloo listens where no other host can reach it",
-        "evidence": [
-            f"{h['host']} (rank {r}) resolves to {', '.join(h['resolves_to'])}" for r, h in sorted(wrong.items())
-        ][:6],
+        "id": "loopback-name" if names else "gloo-interface",
+        "text": "the hosts' own names resolve to loopback, so gloo listens where no other host can reach it"
+        if names and not any("another host" in w for w in wrong.values())
+        else "gloo listens on an interface that other hosts do not reach",
+        "evidence": list(wrong.values())[:6],
         "fix": "; ".join(
             f"on the host of rank {', '.join(ranks)}: export GLOO_SOCKET_IFNAME={card or 'its network card'}"
             for (_, _, card), ranks in cards.items()
@@ -2465,71 +2750,107 @@ def cause_loopback_name(bad, hellos, launch):
     }
 
 
+def gloo_addresses(hello):
+    """Where gloo listens on that host."""
+    if hello["gloo_interface"]:
+        return [a for n, a in hello["addresses"].items() if n == hello["gloo_interface"].split(",")[0]] or ["unknown"]
+    return hello["resolves_to"]
+
+
+# Part of an error -> id, what it says of {who}, the command that mends it, the key of ANCHORS
+TEXTS = {
+    "unable to allocate shared memory": (
+        "no-shared-memory",
+        "/dev/shm is too small",
+        "mount -o remount,size=1g /dev/shm, or start the container with --shm-size=1g",
+        "",
+    ),
+    "No space left on device": (
+        "disk-full",
+        "a disk is full",
+        "df -h /tmp /dev/shm; export TMPDIR=<a folder with space>",
+        "",
+    ),
+    "unable to open shared memory": (
+        "no-shared-memory",
+        "/dev/shm cannot be used",
+        "mount -t tmpfs tmpfs /dev/shm, or start the container with --shm-size=1g",
+        "",
+    ),
+    "(ulimit -v)": (
+        "out-of-memory",
+        "{who} could not get the memory that it asked for: its address space is limited",
+        "ulimit -v unlimited, where that rank is started",
+        "",
+    ),
+    "can't allocate memory": (
+        "out-of-memory",
+        "{who} could not get the memory that it asked for",
+        "ulimit -v, free -m, and in a container its memory limit; fewer ranks or smaller batches",
+        "",
+    ),
+    "MemoryError": (
+        "out-of-memory",
+        "{who} could not get the memory that it asked for",
+        "ulimit -v, free -m, and in a container its memory limit; fewer ranks or smaller batches",
+        "",
+    ),
+    "(pids.max)": (
+        "process-limit",
+        "{who} could start no more processes or threads: its control group has as many as it may",
+        "docker run --pids-limit=-1, or in the service or job raise pids.max",
+        "",
+    ),
+    "Resource temporarily unavailable": (
+        "process-limit",
+        "{who} could start no more processes or threads",
+        "ulimit -u unlimited, and cat /sys/fs/cgroup/pids.max",
+        "",
+    ),
+    "can't start new thread": (
+        "process-limit",
+        "{who} could start no more processes or threads",
+        "ulimit -u unlimited, and cat /sys/fs/cgroup/pids.max",
+        "",
+    ),
+    "Too many open files": ("open-files", "the limit of open files is too low", "ulimit -n 4096", ""),
+    "inconsistent with equivalent SLURM": (
+        "two-launchers",
+        "SLURM's variables and those of another launcher disagree",
+        "use srun alone, or unset SLURM_JOB_ID before torchrun",
+        "inconsistent",
+    ),
+    "Unable to find address for": (
+        "interface-missing",
+        "GLOO_SOCKET_IFNAME names no interface with an address",
+        "unset GLOO_SOCKET_IFNAME",
+        "interface",
+    ),
+    "EADDRINUSE": ("port-taken", "a port is taken", "export MASTER_PORT=<a free port>", "port"),
+    SCARCE: (
+        "disk-full",
+        "the temporary folder is full, or nearly so",
+        "df -h /tmp; export TMPDIR=<a folder with space>",
+        "",
+    ),
+}
+
+
 def cause_by_text(bad, hellos, launch):
     """Errors whose text says it."""
     text = texts_of(bad)
-    for pattern, identifier, says, fix, see in (
-        (
-            "unable to allocate shared memory",
-            "no-shared-memory",
-            "/dev/shm is too small",
-            "start the container with --shm-size=1g",
-            "",
-        ),
-        (
-            "No space left on device",
-            "disk-full",
-            "a disk is full",
-            "df -h /tmp /dev/shm; export TMPDIR=<a folder with space>",
-            "",
-        ),
-        (
-            "unable to open shared memory",
-            "no-shared-memory",
-            "/dev/shm cannot be used",
-            "mount -t tmpfs tmpfs /dev/shm, or start the container with --shm-size=1g",
-            "",
-        ),
-        (
-            "can't allocate memory",
-            "out-of-memory",
-            "a rank could not get the memory that it asked for",
-            "ulimit -v, free -m, and in a container its memory limit; fewer ranks or smaller batches",
-            "",
-        ),
-        ("Too many open files", "open-files", "the limit of open files is too low", "ulimit -n 4096", ""),
-        (
-            "inconsistent with equivalent SLURM",
-            "two-launchers",
-            "SLURM's variables and those of another launcher disagree",
-            "use srun alone, or unset SLURM_JOB_ID before torchrun",
-            "inconsistent",
-        ),
-        (
-            "Unable to find address for",
-            "interface-missing",
-            "GLOO_SOCKET_IFNAME names no interface with an address",
-            "unset GLOO_SOCKET_IFNAME",
-            "interface",
-        ),
-        ("EADDRINUSE", "port-taken", "a port is taken", "export MASTER_PORT=<a free port>", "port"),
-        (
-            SCARCE,
-            "disk-full",
-            "the temporary folder is full, or nearly so",
-            "df -h /tmp; export TMPDIR=<a folder with space>",
-            "",
-        ),
-    ):
+    for pattern in TEXTS:
         if pattern in text:
-            return {
-                "id": identifier,
-                "text": says,
-                "evidence": [first_with(bad, pattern)],
-                "fix": fix,
-                "see": TROUBLE + ANCHORS[see] if see else "",
-            }
+            c, rank = next((c, r) for c in bad for r, t in c["observed"].items() if pattern in t)
+            host = c["hosts"].get(rank) or hellos.get(int(rank), {}).get("host") or socket.gethostname()
+            return finding_by_text(pattern, f"rank {rank} on {host}", first_with(bad, pattern))
     return None
+
+
+def finding_by_text(pattern, who, evidence):
+    identifier, says, fix, see = TEXTS[pattern]
+    see = TROUBLE + ANCHORS[see] if see else ""
+    return {"id": identifier, "text": says.format(who=who), "evidence": [evidence], "fix": fix, "see": see}
 
 
 def first_with(bad, pattern):
@@ -2541,30 +2862,37 @@ def cause_lost_rank(bad, hellos, launch):
     """A rank that died, was stopped or froze; the others only say that they miss it."""
     for c in bad:
         for rank in c["ranks"]:
-            said = c["observed"][str(rank)]
-            if said.startswith(("died", "does not return", "its supervisor")):
-                host = c["hosts"][str(rank)]
-                how = "died" if said.startswith("died") else "stopped" if "SIGSTOP" in said else "froze"
-                if said.startswith("its supervisor"):
-                    return cannot_be_reached(c, hellos)
-                if OUT_OF_MEMORY in said:
-                    return {
-                        "id": "out-of-memory",
-                        "text": f"rank {rank} on {host} was killed in {c['id']} for want of memory; "
-                        "the others are victims",
-                        "evidence": [f"rank {rank}: {said}"],
-                        "fix": "fewer ranks or smaller batches per host; free -m, and in a container its memory limit",
-                        "see": TROUBLE + ANCHORS["died"],
-                    }
+            said, host = c["observed"][str(rank)], c["hosts"][str(rank)]
+            if not said.startswith(("died", "does not return", SUPERVISOR)):
+                continue
+            if said.startswith(f"{SUPERVISOR} does not"):
+                return cannot_be_reached(c, hellos)
+            if OUT_OF_MEMORY in said:
                 return {
-                    "id": f"rank-{how}",
-                    "text": f"rank {rank} on {host} {how} in {c['id']}; the others are victims",
-                    "evidence": [f"rank {r}: {t[:200]}" for r, t in c["observed"].items()][:6],
-                    "fix": "dmesg | grep -i -E 'killed process|out of memory'"
-                    if "SIGKILL" in said
-                    else "look at the stack of that rank in this report",
-                    "see": TROUBLE + ANCHORS["died" if how == "died" else "froze"],
+                    "id": "out-of-memory",
+                    "text": f"rank {rank} on {host} was killed in {c['id']} for want of memory; "
+                    "the others are victims",
+                    "evidence": [f"rank {rank}: {said}"],
+                    "fix": "fewer ranks or smaller batches per host; free -m, and in a container its memory limit",
+                    "see": TROUBLE + ANCHORS["died"],
                 }
+            how = "stopped" if "SIGSTOP" in said else "froze" if said.startswith("does not return") else "died"
+            with_it, end = SUPERVISOR in said, f"{how} in {c['id']}"
+            if with_it:  # its process is seen from here
+                word = "was killed" if how == "died" else how
+                end = f"{word} in {c['id']}, {SUPERVISOR} with it, on this host"
+            fix = "look at the stack of that rank in this report"
+            if "SIGKILL" in said or with_it:
+                fix = KILLED
+            if how == "stopped" and with_it:
+                fix = f"kill -CONT {hellos[rank]['pid']}"
+            return {
+                "id": f"rank-{how}",
+                "text": f"rank {rank} on {host} {end}; the others are victims",
+                "evidence": [f"rank {r}: {t[:200]}" for r, t in c["observed"].items()][:6],
+                "fix": fix,
+                "see": TROUBLE + ANCHORS["died" if how == "died" else "froze"],
+            }
     return None
 
 
@@ -2583,7 +2911,7 @@ def cannot_be_reached(c, hellos):
     }
 
 
-CAUSES = (cause_loopback_name, cause_by_text, cause_lost_rank)
+CAUSES = (cause_gloo_interface, cause_by_text, cause_lost_rank, cause_two_launchers)
 
 
 def diagnose(entry, hellos, launch):
@@ -2595,49 +2923,158 @@ def diagnose(entry, hellos, launch):
     return []
 
 
-def meet(launch, deadline):
+def meet(launch, end):
     """The store in which the supervisors of a launched world meet: the launcher's own, or one held by rank 0's."""
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address, serves = f"{launch['host']}:{launch['port']}", not agent and launch["rank"] == 0
     try:
         if not serves:  # torch's own client would try twice for as long as it may
-            await_listener(launch["host"], launch["port"], deadline - 2)
-        left = timedelta(seconds=max(1.0, deadline - time.monotonic() - 2))
-        base = dist.TCPStore(launch["host"], launch["port"], None, serves, left, wait_for_workers=False)
+            await_listener(launch["host"], launch["port"], end)
+        left = max(1.0, end - time.monotonic())
+        first = timedelta(seconds=left if serves else max(1.0, min(10.0, left / 3)))  # it tries twice for so long
+        base = dist.TCPStore(launch["host"], launch["port"], None, serves, first, wait_for_workers=False)
+        base.set_timeout(timedelta(seconds=left))
     except (RuntimeError, ValueError, OSError) as e:
-        text = str(e).splitlines()[0][:300]
         if "EADDRINUSE" in str(e):
             raise Problem(
                 "port-taken",
                 4,
                 f"rank 0 cannot listen on {address}: the port is taken",
-                evidence=[text, *who_listens(launch["port"])],
+                evidence=[str(e).splitlines()[0][:300], *who_listens(launch["port"])],
                 fix=f"export MASTER_PORT={free_port()}",
                 see=TROUBLE + ANCHORS["port"],
             ) from None
-        raise Problem(
-            "no-rendezvous",
-            4,
-            f"rank {launch['rank']} on {socket.gethostname()} cannot reach rank 0 at {address}",
-            evidence=[text, f"{launch['host']} resolves to {', '.join(resolve(launch['host']))}"],
-            fix=f"check that rank 0 was started and that MASTER_ADDR={launch['host']} is its address",
-            see=TROUBLE + ANCHORS["missing"],
-        ) from None
+        raise store_is_silent(launch) if isinstance(e, RuntimeError) else unreachable(e, launch) from None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "") + os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return dist.PrefixStore(f"smoke/{name}", base)
 
 
 def await_listener(host, port, end):
-    """Return as soon as the port takes connections; OSError, the last one seen, when the time is over."""
+    """Return as soon as the port takes connections; OSError, the last that tells more than silence, at the end."""
+    telling = None
     while True:
         left = end - time.monotonic()
         try:
             socket.create_connection((host, port), timeout=max(0.5, min(5.0, left))).close()
             return
-        except OSError:
+        except OSError as e:
+            telling = e if telling is None or not isinstance(e, TimeoutError) else telling
             if left <= 0 or STOP:
-                raise
+                raise telling from None
         time.sleep(0.05)
+
+
+NO_ROUTE = (errno.ENETUNREACH, errno.EINVAL, errno.EACCES, errno.EPERM)  # as routes that lead nowhere answer
+# Why rank 0's host cannot be reached -> what to do about it
+ELSEWHERE = "export MASTER_ADDR=<an address that `hostname -I` prints on rank 0's host>"
+UNREACHABLE = {
+    "its name does not resolve here": ELSEWHERE,
+    "that address is this host's own, and rank 0 does not listen here (loopback is another host on each)": ELSEWHERE,
+    "refused: the host is there, and no process has the port": "ss -ltnp 'sport = :{port}' on {host}: if nothing "
+    "listens, rank 0 was not started or has ended; read what it printed",
+    "there is no route to it from here": "ip route get {ip}; add the route, or " + ELSEWHERE,
+    "no host answers at that address": "ping {ip}; " + ELSEWHERE,
+    "no answer in time: the host is down, or a firewall drops the packets": "nc -vz {ip} {port}; open the port {port} "
+    "of {host} for this host",
+}
+
+
+def unreachable(error, launch, leaves=True):
+    """Problem: the connection to rank 0's host fails, and why. `leaves`: packets to it leave this host."""
+    host, port = launch["host"], launch["port"]
+    found, number = resolve(host), error.errno
+    name, this, refused, route, nobody, _ = reasons = list(UNREACHABLE)
+    why = reasons[-1]
+    if isinstance(error, socket.gaierror) or "resolve" in found[0]:
+        why = name
+    elif isinstance(error, ConnectionRefusedError):
+        why = this if launch["local_rank"] == 0 and all(map(is_own_address, found)) else refused
+    elif number in NO_ROUTE or not leaves:
+        why = route
+    elif number == errno.EHOSTUNREACH:
+        why = nobody
+    mine = ", ".join(f"{n} {a}" for n, a in own_addresses().items())
+    return Problem(
+        "no-rendezvous",
+        4,
+        f"rank {launch['rank']} on {socket.gethostname()} cannot reach rank 0 at {host}:{port}: {why}",
+        evidence=[str(error)[:300], f"{host} resolves to {', '.join(found)}", f"own addresses: {mine}"],
+        fix=UNREACHABLE[why].format(host=host, port=port, ip=found[0]),
+        see=TROUBLE + ANCHORS["missing"],
+        known="not to rank 0",
+    )
+
+
+def await_rank_0(store, launch, end):
+    """What rank 0's supervisor said of itself; Problem where it does not come to the store."""
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not agent:  # the store is rank 0's own: who is there to hold it says so at once
+        end = min(end, time.monotonic() + 10)
+    stop = None
+    while not store.check(["hello/0"]):
+        if store.check(["over"]):
+            raise Problem("rank-0-failed", int(store.get("over")), "rank 0 has failed, and reports", known="to all")
+        stop = time.monotonic() if STOP and stop is None else stop
+        if time.monotonic() > end or stop and time.monotonic() > stop + STOPPED:
+            raise rank_0_absent(launch, agent)
+        time.sleep(0.01)
+    return json.loads(store.get("hello/0"))
+
+
+def rank_0_absent(launch, agent):
+    """Problem: rank 0 does not come to the store, which is the launcher's, or holds the place of rank 0's own."""
+    address, who = f"{launch['host']}:{launch['port']}", f"rank {launch['rank']} on {socket.gethostname()}"
+    if agent or STOP:
+        by = f" was ended by {signal.Signals(STOP[-1]).name}" if STOP else ""
+        return Problem(
+            "rank-0-absent",
+            4,
+            f"{who}{by} while waiting at {address} for rank 0, which never came",
+            fix="read what rank 0 printed; torchrun --tee 3 and srun --label show the output of every rank",
+            see=TROUBLE + ANCHORS["absent"],
+            known="not to rank 0",
+        )
+    return Problem(
+        "port-taken",
+        4,
+        f"{who}: the store at {address} is not that of this world, for rank 0 never came there: another job's",
+        evidence=who_listens(launch["port"]) if any(map(is_own_address, resolve(launch["host"]))) else [],
+        fix=f"export MASTER_PORT={free_port()}, on every rank",
+        see=TROUBLE + ANCHORS["port"],
+        known="not to rank 0",
+    )
+
+
+def rank_0_lost(launch, zero, error=""):
+    """Problem: rank 0's supervisor is gone, stopped or silent after it had come."""
+    host, pid, state = zero["host"], zero["pid"], state_of(zero)
+    end = time.monotonic() + 1
+    while error and state == "alive" and time.monotonic() < end:  # its sockets are closed before it is gone
+        time.sleep(0.02)
+        state = state_of(zero)
+    if state == "gone" and zero["network"] != network_identity():
+        state = "elsewhere"  # it may have ended in good order while the network was broken
+    seen = [f"the connection to the store: {error.splitlines()[0][:200]}"] if error else []
+    text, code, fix, see = {
+        "gone": (f"is gone: its supervisor, pid {pid} on this host, was killed", 4, KILLED, "died"),
+        "stopped": (f"is stopped (SIGSTOP): its supervisor, pid {pid} on this host", 5, f"kill -CONT {pid}", "froze"),
+        "alive": (f"does not answer: its supervisor, pid {pid} on this host, is alive", 5, STACK.format(pid), "froze"),
+    }.get(
+        state,
+        (
+            "is gone: it was killed, or its host or the network to it broke",
+            4 if error else 5,
+            f"ping {launch['host']}; on {host}: {KILLED}",
+            "died" if error else "froze",
+        ),
+    )
+    text = f"rank 0 on {host} {text}; rank {launch['rank']} on {socket.gethostname()} is a victim"
+    see = TROUBLE + ANCHORS[see]
+    return Problem("rank-0-lost", code, text, evidence=seen, fix=fix, see=see, known="not to rank 0")
+
+
+KILLED = "dmesg | grep -i -E 'killed process|out of memory'"
+STACK = "py-spy dump --pid {}"
 
 
 def free_port():
@@ -2648,20 +3085,23 @@ def free_port():
 
 def who_listens(port):
     """The process that listens on a TCP port, as text in a list (Linux; only one's own processes unless root)."""
-    inodes = set()
+    inodes, users = set(), set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{fields[9]}]")
+        for line in read_lines(table)[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+                users.add(int(fields[7]))
     for fd in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
         with contextlib.suppress(OSError):
             if os.readlink(fd) in inodes:
                 pid = fd.parts[2]
-                command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+                command = " ".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split())
                 return [f"port {port} is held by pid {pid}: {command[:120]}"]
-    return [f"port {port} is held by a process of another user"] if inodes else []
+    if not users - {os.getuid()}:
+        why = "whose process is not visible here (in another container), or has just ended"
+        return [f"port {port} is held by this user, {why}"] if users else []
+    return [f"port {port} is held by the user with id {', '.join(map(str, sorted(users)))}"]
 
 
 def rank_twice(text, launch):
@@ -2672,6 +3112,7 @@ def rank_twice(text, launch):
         evidence=[text],
         fix="start the processes in one place only; give each job a MASTER_PORT of its own",
         see=TROUBLE + ANCHORS["twice"],
+        known="to all",
     )
 
 
@@ -2681,7 +3122,11 @@ def about_me(launch):
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "home": process_home(),
+        "started": (life_of(os.getpid()) or ("", ""))[1],
         "python": platform.python_version(),
+        "executable": sys.executable,
+        "slurm_node": os.environ.get("SLURMD_NODENAME"),
         "torch": torch.__version__,
         "ignite": ignite.__version__,
         "local_rank": launch["local_rank"],
@@ -2725,6 +3170,32 @@ def interface_towards(host, addresses):
     return None
 
 
+def life_of(pid):
+    """(state, when it started) of a process of this machine; None without such a process (Linux)."""
+    with contextlib.suppress(OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0], fields[19]
+    return None
+
+
+def process_home():
+    """Equal for processes that see each other's process ids; unlike that of any other where there is no /proc."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def state_of(hello):
+    """Of the supervisor that said hello: "gone", "stopped" or "alive" where it is seen from here, else "elsewhere"."""
+    if hello["home"] != process_home():
+        return "elsewhere"
+    life = life_of(hello["pid"])
+    if life is None or life[1] != hello["started"] or life[0] in "ZXx":
+        return "gone"
+    return "stopped" if life[0] in "Tt" else "alive"
+
+
 def network_identity():
     """Equal for processes that share a network stack, that is, a host or a network namespace."""
     with contextlib.suppress(OSError):
@@ -2735,19 +3206,24 @@ def network_identity():
 
 def check_hellos(hellos):
     """Ranks must run the same releases."""
-    for package in ("ignite", "torch"):
+    for package in ("ignite", "torch", "Python"):
         versions = {}
         for rank, hello in sorted(hellos.items()):
-            versions.setdefault(hello[package], []).append(f"rank {rank} on {hello['host']}")
+            version = hello.get(package) or ".".join(hello["python"].split(".")[:2])
+            versions.setdefault(version, []).append(f"rank {rank} on {hello['host']}")
         if len(versions) > 1:
             name = {"ignite": "pytorch-ignite"}.get(package, package)
             most = max(versions, key=lambda v: len(versions[v]))
+            fix = f"pip install {name}=={most.split('+')[0]}"
+            if package == "Python":
+                program = next(h["executable"] for h in hellos.values() if h["python"].startswith(f"{most}."))
+                fix = f"start every rank with {program}"
             raise Problem(
                 "version-mismatch",
                 4,
                 f"the ranks have different releases of {package}: {', '.join(sorted(versions))}",
                 evidence=[f"{package} {v}: {', '.join(who[:6])}" for v, who in versions.items()],
-                fix=f"pip install {name}=={most.split('+')[0]}",
+                fix=fix,
             )
 
 
@@ -2757,42 +3233,106 @@ def some(numbers, limit=16):
     return text if len(numbers) <= limit else f"{text} and {len(numbers) - limit} more"
 
 
-def gather_hellos(store, launch, deadline):
-    """What the supervisors said of themselves; Problem names the ranks that never came."""
-    hellos, end = {}, deadline - 3
+STOPPED = 3.0  # seconds after a signal to end within which the other ranks come, if they do
+
+
+def gather_hellos(store, launch, end):
+    """What the supervisors said of themselves; Problem names the ranks that never came, or why one cannot."""
+    hellos, stop = {}, None
     while len(hellos) < launch["size"]:
+        if store.check(["failed"]):
+            raise told_by(store, launch, set(hellos))
         for rank in set(range(launch["size"])) - set(hellos):
             if store.check(["twice"]):
-                store.set("over", "4")
+                dismiss(store, 4, [r for r in hellos if r > 0])
                 raise rank_twice(store.get("twice").decode(), launch)
             if store.check([f"hello/{rank}"]):
                 hellos[rank] = json.loads(store.get(f"hello/{rank}"))
-        if time.monotonic() > end or STOP:
+        stop = time.monotonic() if STOP and stop is None else stop
+        if time.monotonic() > end or stop and time.monotonic() > stop + STOPPED:
             missing = sorted(set(range(launch["size"])) - set(hellos))
-            store.set("over", "4")
-            raise Problem(
-                "missing-peer",
-                4,
-                f"rank {some(missing)} of {launch['size']} never came",
-                evidence=[f"rank {r} came from {h['host']}" for r, h in sorted(hellos.items())][:8],
-                fix=f"start the missing ranks with MASTER_ADDR={launch['host']} MASTER_PORT={launch['port']}, or if "
-                "the variables are left over: unset RANK WORLD_SIZE LOCAL_RANK",
-                see=TROUBLE + ANCHORS["absent"],
-            )
+            dismiss(store, 4, [r for r in hellos if r > 0])
+            raise never_came(missing, launch, hellos)
         time.sleep(0.01)
-    check_hellos(hellos)
+    if STOP:
+        dismiss(store, 128 + STOP[-1], [r for r in hellos if r > 0])
+        raise Interrupted
+    try:
+        check_hellos(hellos)
+    except Problem as problem:
+        dismiss(store, problem.exit_code, [r for r in hellos if r > 0])
+        raise
     return hellos
 
 
-def lead(args, launch, folder, deadline, store, own, hellos):
-    """Rank 0's supervisor: conduct the run over all ranks, then release the other supervisors."""
+def tell_rank_0(launch, problem, end):
+    """Have rank 0 report what keeps this rank out; whether it did."""
+    with contextlib.suppress(Exception):
+        store = meet(launch, min(end, time.monotonic() + 10))
+        told = {"host": socket.gethostname(), "code": problem.exit_code, "finding": problem.finding}
+        store.set(f"failed/{launch['rank']}", json.dumps(told))
+        store.set("failed", "1")
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            if store.check(["over"]):
+                store.set(f"bye/{launch['rank']}", "1")
+                return True
+            time.sleep(0.01)
+    return False
+
+
+def told_by(store, launch, came):
+    """Problem: what ranks say keeps them out; `came`: those of which the others have heard."""
+    time.sleep(0.3)  # for others of which the same is true
+    failed = [r for r in range(launch["size"]) if store.check([f"failed/{r}"])]
+    told = {r: json.loads(store.get(f"failed/{r}")) for r in failed}
+    first = told[failed[0]]
+    finding, alike = first["finding"], [r for r in failed if told[r]["finding"]["text"] == first["finding"]["text"]]
+    dismiss(store, first["code"], (came | set(failed)) - {0})
+    who = f"rank {some(alike)} on {', '.join(sorted({told[r]['host'] for r in alike}))}: "
+    others = [f"rank {r} on {t['host']}: {t['finding']['text']}" for r, t in told.items() if r not in alike]
+    problem = Problem(finding["id"], first["code"], who + finding["text"])
+    problem.finding.update(evidence=[*finding["evidence"], *others[:6]], fix=finding["fix"], see=finding["see"])
+    return problem
+
+
+def never_came(missing, launch, hellos):
+    """Problem: these ranks are not there; where to look for the reason, by the launcher that should start them."""
+    which, who = f"rank {some(missing)}", sorted(hellos.items())
+    text = f"{which} of {launch['size']} never came"
+    if STOP:
+        by = {"torchrun": " of torchrun", "slurm": " of srun"}.get(launch["kind"], "")
+        text = f"ended by {signal.Signals(STOP[-1]).name}{by} while waiting for {which} of {launch['size']}, which "
+        text += "never came: a rank that died before made the launcher end the others"
+    evidence = [f"rank {r} came from {h['host']}" for r, h in who][:8]
+    evidence.append(f"the reason stands in what {which} itself printed, or in its report")
+    fix = f"start the missing ranks with MASTER_ADDR={launch['host']} MASTER_PORT={launch['port']}, or if the "
+    fix += "variables are left over: unset RANK WORLD_SIZE LOCAL_RANK"
+    if launch["kind"] == "torchrun":
+        fix = f"torchrun --tee 3 shows what {which} prints"
+        if per := launch.get("local_size"):
+            fix += f"; look on the host with --node_rank={some(sorted({r // per for r in missing}))}"
+    elif launch["kind"] == "slurm":
+        nodes = slurm_hosts(os.environ["SLURM_JOB_NODELIST"])
+        rest = [n for n in nodes if n not in {h["slurm_node"] for h in hellos.values()}]
+        fix = f"srun --label shows what {which} prints; look on the node{'s' * (len(rest or nodes) != 1)} "
+        fix += some(rest or nodes)
+    elif all(a.startswith("127.") or a == "::1" for a in resolve(launch["host"])):
+        evidence.append(f"MASTER_ADDR={launch['host']} is loopback: no other host can reach it")
+        if outward := [a for n, a in own_addresses().items() if n != loopback_name()]:
+            fix = f"are they on other hosts: export MASTER_ADDR={outward[0]} on all; else {fix}"
+    return Problem("missing-peer", 4, text, evidence=evidence, fix=fix, see=TROUBLE + ANCHORS["absent"])
+
+
+def lead(args, launch, folder, end, deadline, store, own, hellos):
+    """Rank 0's supervisor: conduct the run over all ranks until `end`, then release the other supervisors."""
     size, target = launch["size"], targets_of(args, launch)[0][0]
     nodes = {}
     node_of = {
         r: h["node"] if h["node"] is not None else nodes.setdefault(h["host"], len(nodes))
         for r, h in sorted(hellos.items())
     }
-    ranks = [own if r == 0 else RemoteRank(r, hellos[r]["host"], store) for r in range(size)]
+    ranks = [own if r == 0 else RemoteRank(r, hellos[r], store) for r in range(size)]
     stores = {n: dist.TCPStore("0.0.0.0", 0, None, True, wait_for_workers=False) for n in STORES if n != "join"}
     ports = {"join": launch["port"], **{name: store.port for name, store in stores.items()}}
     spec = {}
@@ -2802,7 +3342,7 @@ def lead(args, launch, folder, deadline, store, own, hellos):
             target,
             launch,
             folder,
-            deadline,
+            end,
             rank=member.rank,
             size=size,
             node=node,
@@ -2820,17 +3360,22 @@ def lead(args, launch, folder, deadline, store, own, hellos):
     run = Run(target, size, launch["kind"])
     code = 4
     try:
-        entry = run.conduct(ranks, list(plan_for(spec, args.only)), deadline)
+        entry = run.conduct(ranks, list(plan_for(spec, args.only)), end)
         entry["hosts"] = {str(r): h["host"] for r, h in sorted(hellos.items())}
         entry["hellos"] = hellos
         code = exit_code([entry])
         return entry
     finally:
         with contextlib.suppress(Exception):
-            store.set("over", str(code))
-            end = time.monotonic() + 2.0
-            while time.monotonic() < end and not all(store.check([f"bye/{r}"]) for r in range(1, size)):
-                time.sleep(0.01)
+            dismiss(store, code, range(1, size), deadline)
+
+
+def dismiss(store, code, ranks, deadline=float("inf")):
+    """End the other supervisors with the code, and stay until they have taken it: the store may go with this one."""
+    store.set("over", str(code))
+    end = min(time.monotonic() + 2.0, deadline)
+    while time.monotonic() < end and not all(store.check([f"bye/{r}"]) for r in ranks):
+        time.sleep(0.01)
 
 
 def exit_code(entries):
@@ -3055,9 +3600,14 @@ def bytes_of(text):
 def run(args):
     """The report of a run, or an exit code where another rank's supervisor reports."""
     deadline = STARTED + args.timeout
+    end = deadline - min(SPARE / 2, args.timeout / 8)  # of the checks
     env, findings, entries, launch = {}, [], [], None
     try:
         launch = detect_launch(os.environ, args.launcher)
+        if launch:
+            end = deadline - min(SPARE, args.timeout / 4)
+            if launch["kind"] == "torchrun":  # which ends the others when a rank died: what they know is told first
+                HOLD.append("launched")
         if launch and args.nproc is not None:
             raise UsageError(
                 f"--nproc does not go with {launch['kind']}, which already chose {launch['size']} processes"
@@ -3072,6 +3622,8 @@ def run(args):
         args.nproc = 2 if args.nproc is None else args.nproc
         if not launch:  # torch looks up the name of each address; a name server that is silent must not stall it
             os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+        if not args.verbose:
+            drop_stacks()
         signal.signal(signal.SIGALRM, on_alarm)
         signal.setitimer(signal.ITIMER_REAL, max(0.001, deadline - time.monotonic()))
         try:
@@ -3081,7 +3633,7 @@ def run(args):
         if missing:
             if args.env:
                 env = machine(launch)
-            raise Problem("missing-dependency", 3, missing, fix=missing.rpartition(": ")[2])
+            raise missing
         imported = time.monotonic() - STARTED
         env = {**environment(launch, args.env), "import_seconds": round(imported, 2)}
         for target in args.targets:
@@ -3097,14 +3649,14 @@ def run(args):
         for target in {t for t, _ in targets_of(args, launch)}:
             preflight(target, launch)
         with temporary_folder() as folder:
-            if launch:  # a launcher that lost a rank ends the others: what they know is to be told first
+            if launch:
                 HOLD.append("launched")
-                outcome = conduct_launched(args, launch, folder, deadline)
+                outcome = conduct_launched(args, launch, folder, end, deadline)
                 if isinstance(outcome, int):
                     return outcome
                 entries = [outcome]
             else:
-                conduct_local(args, folder, deadline, entries)
+                conduct_local(args, folder, end, entries)
         code = exit_code(entries)
         if any(e["status"] == "timeout" and not any(c["status"] == "timeout" for c in e["checks"]) for e in entries):
             findings.append(out_of_time(args))
@@ -3129,22 +3681,58 @@ def run(args):
     except OutOfTime:
         code, findings = 5, [out_of_time(args)]
     except Exception as error:
-        problem = (
-            error
-            if isinstance(error, Problem)
-            else Problem(
-                "unexpected",
-                4,
-                f"{type(error).__name__}: {shorten(str(error), 600)}",
-                evidence=traceback.format_exc().splitlines()[-9:] if args.verbose else (),
-                fix="--verbose shows where",
-            )
-        )
+        problem = error if isinstance(error, Problem) else unforeseen(error, launch, args.verbose)
         code, findings = problem.exit_code, [problem.finding]
-        if launch and launch["rank"] > 0:  # the report is rank 0's
-            print(f"distributed_smoke.py: {problem.finding['text']}", file=sys.stderr)
-            return code
+        if launch and launch["rank"] > 0:
+            return report_above_0(args, launch, problem, env, end)
+        if launch and launch["kind"] == "torchrun" and dist and problem.known == "to me":
+            with contextlib.suppress(Exception):  # the other ranks need not wait for this one
+                meet(launch, time.monotonic() + 1).set("over", str(code))
     return make_report(entries, code, env, findings)
+
+
+def unforeseen(error, launch, verbose):
+    """Problem for an exception of the supervisor itself: a cause that its text names, else the text."""
+    text = f"{type(error).__name__}: {shorten(str(error), 600)}"
+    text += scarce(text)
+    where = traceback.format_exc().splitlines()[-9:] if verbose else []
+    pattern = next((p for p in TEXTS if p in text), None)
+    if pattern is None:
+        return Problem("unexpected", 4, text, evidence=where, fix="--verbose shows where")
+    who = f"rank {launch['rank']} on {socket.gethostname()}" if launch else f"the smoke on {socket.gethostname()}"
+    finding = finding_by_text(pattern, who, text)
+    problem = Problem(finding["id"], 4, finding["text"])
+    problem.finding.update(finding, evidence=[*finding["evidence"], *where])
+    return problem
+
+
+def report_above_0(args, launch, problem, env, end):
+    """What a rank above 0 does with what keeps it out: an exit code where rank 0 reports it, else its own report."""
+    print(f"distributed_smoke.py: {problem.finding['text']}", file=sys.stderr, flush=True)
+    told = problem.known == "to all" or problem.known == "to me" and bool(dist) and tell_rank_0(launch, problem, end)
+    report = of_rank(launch, make_report([], problem.exit_code, env, [problem.finding]))
+    if not told:
+        return report
+    if problem.known == "to me":
+        print(as_text(report, args.verbose), file=sys.stderr)
+    return problem.exit_code
+
+
+def of_rank(launch, report):
+    """The report, marked with the rank where it is not rank 0's."""
+    if launch["rank"] == 0:
+        return report
+    return {**report, "rank": launch["rank"], "host": socket.gethostname()}
+
+
+def drop_stacks():
+    """From here on what C++ code of this process prints to stderr is dropped; what Python prints still goes there."""
+    sys.stderr.flush()
+    ours = os.fdopen(os.dup(2), "w", buffering=1, encoding=sys.stderr.encoding, errors="backslashreplace")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+    sys.stderr = ours
 
 
 @contextlib.contextmanager
@@ -3189,26 +3777,30 @@ def deliver(args, report):
     elif args.env and report["environment"]:
         text = env_text(report["environment"])
         print(*(f"distributed_smoke.py: {f['text']}\n" for f in report["diagnosis"]), sep="", end="", file=sys.stderr)
-    elif report["exit_code"] == 3 and not report["environment"]:
-        print(f"distributed_smoke.py: {report['diagnosis'][0]['text']}", file=sys.stderr)
-        text = None
     else:
         text = as_text(report, args.verbose)
-    for finding in report["diagnosis"] if args.format == "json" else ():
-        print(f"distributed_smoke.py: {finding['text']}", file=sys.stderr)
+    if "rank" not in report and (args.format == "json" or report["exit_code"] == 3 and not report["environment"]):
+        for finding in report["diagnosis"]:
+            command = f": {finding['fix']}" if report["exit_code"] == 3 and finding["fix"] else ""
+            print(f"distributed_smoke.py: {finding['text']}{command}", file=sys.stderr)
     try:
-        if text:
-            print(text, flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as e:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"distributed_smoke.py: the report cannot be written: {e}", file=sys.stderr)
         return report["exit_code"] or 1
-    if args.output:
+    if args.output and not ("rank" in report and written_since_start(args.output)):  # by rank 0
         with open(args.output, "w", encoding="utf-8", errors="backslashreplace") as f:
-            f.write((text or report["diagnosis"][0]["text"]) + "\n")
+            f.write(text + "\n")
     return report["exit_code"]
+
+
+def written_since_start(path):
+    with contextlib.suppress(OSError):
+        return os.path.getsize(path) > 0 and os.path.getmtime(path) > time.time() - (time.monotonic() - STARTED)
+    return False
 
 
 def main(argv=None):
@@ -3225,6 +3817,7 @@ def main(argv=None):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would take the ranks' ends from us
+    args = None
     try:
         args = parse(argv)
         if args.list:
@@ -3236,6 +3829,10 @@ def main(argv=None):
         return deliver(args, report)
     except UsageError as e:
         print(f"distributed_smoke.py: {e} (--help shows the usage)", file=sys.stderr)
+        if args and (args.format == "json" or args.output) and os.environ.get("RANK", "0") == "0":
+            finding = {"id": "usage", "text": str(e), "evidence": [], "fix": "--help shows the usage", "see": ""}
+            with contextlib.redirect_stderr(io.StringIO()):
+                return deliver(args, make_report([], 2, {}, [finding]))
         return 2
     except OSError as e:
         print(f"distributed_smoke.py: {e}", file=sys.stderr)

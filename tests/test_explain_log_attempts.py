@@ -144,11 +144,21 @@ def test_a_traceback_that_work_and_its_end_follow_was_printed_and_not_the_end(tm
         assert (found["outcome"], found["guilty_ranks"]) == ("failed", []) and "alloc_cpu" in found["text"], found
 
 
-@pytest.mark.parametrize("said", ["double free or corruption (out)", "terminate called without an active exception"])
-def test_mpirun_names_the_rank_that_crashed(said, tmp_path):
-    found = judged(tmp_path, CAUGHT + said + "\n" + NOTICED)
+def test_mpirun_names_the_rank_that_crashed(tmp_path):
+    found = judged(tmp_path, CAUGHT + "double free or corruption (out)\n" + NOTICED)
     assert (found["cause"], found["guilty_ranks"]) == ("a-rank-crashes-in-native-code", [1]), found
     assert "SIGABRT" in found["text"] and found["confidence"] == "high"
+
+
+def test_an_abort_in_the_middle_of_the_work_is_not_one_at_the_exit(tmp_path):
+    """Which the others show: they lose a peer that they need."""
+    said = "terminate called without an active exception\n" + NOTICED
+    found = judged(tmp_path, CAUGHT + said)
+    assert (found["cause"], found["guilty_ranks"], found["confidence"]) == (program().IDS["exit"], [1], "medium"), found
+    lost = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "fit.py", line 9, in <module>\n' \
+           "[rank0]:     dist.all_reduce(x)\n[rank0]: RuntimeError: [/gloo/pair.cc:537] Connection closed by peer\n"
+    found = judged(tmp_path, CAUGHT[: CAUGHT.index("[0] step 20")] + lost + said)
+    assert (found["cause"], found["guilty_ranks"]) == ("a-rank-crashes-in-native-code", [1]), found
 
 
 def test_exit_codes_alone_do_not_tell_why(tmp_path):

@@ -385,8 +385,17 @@ def test_a_rank_that_is_stopped_or_killed_under_torchrun_is_named(how, word, tmp
 def test_a_rank_that_dies_before_it_comes_under_torchrun(tmp_path):
     """torchrun ends rank 0 for it, which says for whom it has waited."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
+        "import os, pathlib, re, sys, time\n"
         "if os.environ.get('RANK') == '1' and 'distributed_smoke' in ' '.join(sys.orig_argv):\n"
+        "    def hears(pid):\n"
+        "        status = pathlib.Path('/proc', pid, 'status').read_text()\n"
+        "        return pid == str(os.getpid()) or int(re.search(r'SigCgt:\\s+(\\w+)', status)[1], 16) >> 14 & 1\n"
+        "    me = os.getppid()\n"
+        "    ranks = pathlib.Path(f'/proc/{me}/task/{me}/children')\n"
+        "    end = time.monotonic() + 20\n"
+        "    while len(r := ranks.read_text().split()) < 2 or not all(map(hears, r)):\n"
+        "        assert time.monotonic() < end\n"
+        "        time.sleep(0.05)  # until rank 0 catches SIGTERM: before that it can say nothing\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     env = {**launchers.clean_environment(), "PYTHONPATH": str(tmp_path)}

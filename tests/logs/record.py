@@ -25,6 +25,7 @@ RUN = {
 RAISE, KILL, CRASH, LEAVE = (
     "a-rank-raises-an-exception", "a-rank-is-killed", "a-rank-crashes-in-native-code", "a-rank-leaves-early",
 )  # fmt: skip
+EXIT = "terminate-called-without-an-active-exception"
 LATE, SIZE = "timed-out-waiting-ms-for-recv-operation-to-complete", "oppreamblelength--opnbytes"
 APART, PORT = (
     "hangs-with-the-ranks-in-different-places",
@@ -46,6 +47,7 @@ CASES = {
     "torchrun-kill": ("torchrun", "kill", 3, 1, "", "failed", {KILL}, [1]),
     "torchrun-segv": ("torchrun", "segv", 3, 1, "", "failed", {CRASH}, [1]),
     "torchrun-abort": ("torchrun", "abort", 3, 2, "", "failed", {CRASH}, [2]),
+    "torchrun-exit": ("torchrun", "exit", 3, 1, "", "failed", {EXIT}, [1]),  # chance: record until a rank aborts
     "torchrun-shape": ("torchrun", "shape", 3, 1, "", "failed", {SIZE}, None),
     "torchrun-slow": ("torchrun", "slow", 3, 1, "", "failed", {LATE}, [1]),
     "torchrun-freeze": ("torchrun", "freeze", 3, 2, "", "failed", {LATE}, [2]),

@@ -3092,12 +3092,14 @@ def who_listens(port):
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
                 users.add(int(fields[7]))
+    parents = {}  # of the processes that hold the socket: a fork has it from its parent
     for fd in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
         with contextlib.suppress(OSError):
             if os.readlink(fd) in inodes:
-                pid = fd.parts[2]
-                command = " ".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split())
-                return [f"port {port} is held by pid {pid}: {command[:120]}"]
+                parents[fd.parts[2]] = Path(*fd.parts[:3], "stat").read_text().rpartition(")")[2].split()[1]
+    for pid in parents.keys() - {pid for pid, parent in parents.items() if parent in parents}:
+        command = " ".join(" ".join(read_lines(f"/proc/{pid}/cmdline")).replace("\0", " ").split())
+        return [f"port {port} is held by pid {pid}: {command[:120]}"]
     if not users - {os.getuid()}:
         why = "whose process is not visible here (in another container), or has just ended"
         return [f"port {port} is held by this user, {why}"] if users else []

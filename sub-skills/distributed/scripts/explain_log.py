@@ -780,7 +780,8 @@ DESYNC = re.compile(
 BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 OOM = re.compile(r"oom[-_]kill|Out [Oo]f [Mm]emory: Killed process|Out Of Memory|Memory cgroup out of memory")
 NATIVE = re.compile(
-    r"terminate called after throwing an instance of '?([\w:]+)|(Segmentation fault)|Fatal Python error: (.+)"
+    r"terminate called (?:after throwing an instance of '?([\w:]+)|(without an active exception))"
+    r"|(Segmentation fault)|Fatal Python error: (.+)"
     r"|(Bus error)|\*\*\* (stack smashing|buffer overflow) detected|^(?:free|malloc|double free|munmap)[^:]*\(\): (.+)"
     r"|^(double free or corruption .*|corrupted (?:size|double-linked).*|malloc_consolidate\(\).*)"
 )
@@ -1279,6 +1280,7 @@ IDS = {  # causes that the judge knows without a text
     "raise": "a-rank-raises-an-exception",
     "kill": "a-rank-is-killed",
     "crash": "a-rank-crashes-in-native-code",
+    "exit": "terminate-called-without-an-active-exception",
     "leave": "a-rank-leaves-early",
     "late": "timed-out-waiting-ms-for-recv-operation-to-complete",
     "gone": "connection-closed-by-peer",
@@ -1743,6 +1745,7 @@ def failed(case):
     """Why a job failed: the first of these that has an answer."""
     for ask in (
         mismatch,
+        aborted_at_exit,
         workers_died,
         killed,
         raised,
@@ -1819,6 +1822,27 @@ def mismatch(case):
         text + ".",
         confidence,
         [*found[:2], *waits[:2]],
+    )
+
+
+def aborted_at_exit(case):
+    """A thread of gloo was ended by the interpreter, which the C++ library answers with an abort. No other rank
+    complains of a lost peer, as they would in the middle of the work."""
+    found = [e for e in case.of("native") if e.type == "without an active exception"]
+    if not found or case.lates or case.echoes or any(e.uncaught and not e.handled for e in case.own):
+        return None
+    guilty = sorted({r for r, e in case.exits.items() if e.code in (-6, 134)}) or sorted(
+        {e.rank for e in found if e.rank is not None}
+    )
+    return Verdict(
+        "failed",
+        IDS["exit"],
+        guilty,
+        victims_of(case, guilty) if guilty else (),
+        f"{ranks_text(guilty).capitalize() if guilty else 'A rank'} aborted in C++ without a message, as a rank does "
+        f"whose process group outlives its training.",
+        "medium",
+        [*found[:2], *(case.exits[r] for r in guilty[:1] if r in case.exits)],
     )
 
 
@@ -3308,6 +3332,9 @@ COPY = r"""
 ### A rank crashes in native code
 **Means** exit code -11 (SIGSEGV) or -6 (SIGABRT): code in C or C++ crashed, and without faulthandler no Python traceback is printed. A -6 with `gloo::EnforceNotMet` is another case: [`op.preamble.length <= op.nbytes`](#oppreamblelength--opnbytes). **Check**
 **Fix** what the innermost frame calls, often an extension built for another torch. **Check**
+### `terminate called without an active exception`
+**Means** a rank ended at its exit with code -6 (SIGABRT), often after the last line and with right results: the process group outlived `idist.finalize()`, and a thread of gloo released the tensor of a collective while the interpreter was ending. An engine with a handler that names it is a reference cycle, which keeps model and group. Rare, and more frequent on a busy machine; what was written before is whole. Code in C++ of other packages can say the same. **Check**
+**Fix** let the function that made model and engines return, then `gc.collect()`, then `idist.finalize()`. **Check**
 ### A rank leaves early
 **Means** a rank ended while the others went on, and they say `Connection closed by peer`. With exit code 0 nothing reports it: torchrun leaves it out of its table of failures and names a victim. With another code, as after `sys.exit(3)`, the table names it, without a traceback. **Check**
 **Fix** decide on all ranks together: `if idist.all_reduce(int(stop), op="MAX"): break`. **Check**

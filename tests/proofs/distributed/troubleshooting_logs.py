@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 import ignite.distributed as idist
 import torch
 import torch.distributed as dist
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from ignite.handlers import Checkpoint, DiskSaver
 from support import BUNDLE
 from support.explain import load
@@ -161,6 +162,77 @@ def crashed(entry):
     kind = re.search(r"gloo::\w+", ended.output)[0]
     text = re.search(r"op\.preamble\.length <= op\.nbytes", ended.output)[0]
     entry.says(f"A {ended.exit_code} with {kind} is another case: {text}.")
+
+
+@symptom("terminate-called-without-an-active-exception")
+def aborted_at_exit(entry):
+    def threads():
+        return {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+
+    def train():
+        model = idist.auto_model(torch.nn.Linear(2, 2))
+        trainer = Engine(lambda engine, batch: model(batch).sum().backward())
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: trainer.state.epoch)
+        trainer.run([torch.ones(1, 2)])
+        return model
+
+    def program(rank, collect):
+        gc.disable()  # else it depends on when a collection comes
+        train()
+        if collect:
+            gc.collect()
+        during = threads()
+        idist.finalize()
+        return during, threads()
+
+    for collect in (False, True):
+        for during, after in values(run_world(2, lambda rank, c=collect: program(rank, c))):
+            (name,) = (n for n in during if n.startswith("pt_gloo"))
+            assert (name in after) is not collect, (collect, after)
+    entry.says(
+        f"after idist.finalize() no file /proc/self/task/*/comm says {name}.",
+        "let the function that made model and engines return, then gc.collect(), then idist.finalize().",
+        "An engine with a handler that names it is a reference cycle, which keeps model and group.",
+        "no such thread is left",
+    )
+
+    def at_exit(rank, kept, stderr):
+        os.dup2(stderr, 2)
+        model = train()
+        for _ in range(50):
+            dist.all_reduce(torch.ones(300_000), async_op=True)
+        if kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(model))
+        del model
+        gc.collect()
+        print("trained", file=sys.stderr, flush=True)
+        idist.finalize()
+        ctypes.pythonapi.Py_Exit(0)  # what the end of a script does, and a forked rank of the suite does not
+
+    def run(kept):
+        """Exit codes of two ranks that exit while gloo works, and what they said."""
+        reader, writer = os.pipe()
+        out = run_world(2, lambda rank: at_exit(rank, kept, writer))
+        os.close(writer)
+        with open(reader) as pipe:
+            return [o.exit_code for o in out], pipe.read()
+
+    codes, said = run(kept=False)
+    assert codes == [0, 0] and said.count("trained") == 2, (codes, said)
+    for _ in range(20):  # whether gloo is still at work when the interpreter ends is chance: mostly it is
+        codes, said = run(kept=True)
+        if any(codes):
+            break
+    (code,) = set(codes) - {0}
+    assert said.count("trained") == 2
+    entry.heading(said)
+    entry.says(
+        f"a rank ended at its exit with code {code} ({signal.Signals(-code).name}), often after the last line and with "
+        "right results: the process group outlived idist.finalize(), and a thread of gloo released the tensor of a "
+        "collective while the interpreter was ending.",
+        "Rare, and more frequent on a busy machine; what was written before is whole. "
+        "Code in C++ of other packages can say the same.",
+    )
 
 
 @symptom("a-rank-leaves-early")

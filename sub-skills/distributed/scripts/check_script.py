@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import functools
 import io
 import json
@@ -2794,6 +2795,7 @@ class Walk:
     own_group: bool = False  # a process group that Ignite did not make exists
     queried: bool = False  # and every rank has asked Ignite about it
     sites: list = field(default_factory=list)  # (effect, reach, node)
+    crossed: set = field(default_factory=set)  # calls that the other ranks make too, but in another order
     caught: list = field(default_factory=list)  # (try, except clause, sites inside, depth of loops)
     loops: int = 0
     measured: int = 0  # conditions on a local value around the place
@@ -2842,16 +2844,16 @@ def walk_block(statements, reach, state):
 
 
 def meet(state, some, reach_some, others, reach_others, reach):
-    """Calls that both ways through the code make are reached by all, whichever way a rank takes."""
-    waiting = {}
-    for i in range(*others):
-        if state.sites[i][1] == reach_others:
-            waiting.setdefault(state.sites[i][0].name, []).append(i)
-    for i in range(*some):
-        effect, now, _ = state.sites[i]
-        if now == reach_some and effect.via != "loop" and waiting.get(effect.name):
-            for k in (i, waiting[effect.name].pop(0)):
-                state.sites[k] = (state.sites[k][0], reach, state.sites[k][2])
+    """Calls that both ways through the code make, in the same order, are reached by all, whichever way a rank takes."""
+    mine = [i for i in range(*some) if state.sites[i][1] == reach_some and state.sites[i][0].via != "loop"]
+    theirs = [i for i in range(*others) if state.sites[i][1] == reach_others]
+    names = [[state.sites[i][0].name for i in way] for way in (mine, theirs)]
+    crossed = {k for k, name in zip(mine, names[0]) if names[0].count(name) == names[1].count(name)}
+    for at, there, length in difflib.SequenceMatcher(None, *names, autojunk=False).get_matching_blocks():
+        for k in (*mine[at : at + length], *theirs[there : there + length]):
+            state.sites[k] = (state.sites[k][0], reach, state.sites[k][2])
+        crossed -= {*mine[at : at + length]}
+    state.crossed |= {state.sites[k][2] for k in crossed}
 
 
 def walk_statement(node, reach, state):
@@ -3210,7 +3212,7 @@ def judge(state):
             if effect.kind in ("attach", "stopper") or not near_distributed(module):
                 continue
             rule = "decision-on-local-value"
-        elif effect.via != "loop" and all(reaches[effect.name]) and len(
+        elif effect.via != "loop" and node not in state.crossed and all(reaches[effect.name]) and len(
                 [s for s in state.sites if s[0].name == effect.name and differs(s[1])]) > 1:
             continue  # each rank comes to one of these calls
         else:
@@ -3219,7 +3221,8 @@ def judge(state):
                     "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
                     "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
         said.add(node)
-        report.add(rule, node, module, name=effect.name, via=effect.via, where=effect.line)
+        name = f"{effect.name}, in this order," if node in state.crossed else effect.name
+        report.add(rule, node, module, name=name, via=effect.via, where=effect.line)
 
 
 ORDER = {"run": 0, "metric": 1, "collective": 2, "backward": 3, "attach": 4}

@@ -4,6 +4,7 @@ its echoes, shows its evidence without a script, shows what a log holds as text 
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -136,7 +137,8 @@ def test_in_a_browser(pages, tmp_path):
                         assert second.locator("pre").is_visible()
                     box = page.locator("body").bounding_box()
                     assert box["width"] <= 1100, name
-                    page.screenshot(path=tmp_path / f"{name}-{scheme}.png")
+                    if folder := os.environ.get("SCREENSHOTS"):  # to look at; no assertion is about them
+                        page.screenshot(path=f"{folder}/{name}-{scheme}.png")
                     if scripts:
                         backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
                         assert page.evaluate("document.documentElement.scrollWidth") <= 1100, name

@@ -3,6 +3,8 @@ victims, the exit code is right, the end comes in time, and no process or file i
 """
 
 import contextlib
+import ctypes
+import faulthandler
 import itertools
 import os
 import resource
@@ -63,6 +65,30 @@ def test_a_rank_that_dies_by_a_signal(how):
     assert (result.code, check["status"], finding["id"]) == (1, "error", "rank-died")
     assert how.name in check["observed"]["1"] and "victim" in check["hint"]
     assert finding["text"] == f"rank 1 on {HOST} died in all_gather; the others are victims"
+
+
+def test_a_crash_shows_where_it_was_as_the_fix_says():
+    def crash():
+        faulthandler.enable()  # what the variable does when an interpreter starts, and this one has started
+        ctypes.string_at(0)
+
+    result = faulty_smoke(*GATHER, prepare=on_rank_1(crash))
+    assert finding_of(result)["fix"].startswith("export PYTHONFAULTHANDLER=1")
+    printed = failed_check(result)["printed"]["1"]
+    assert "Segmentation fault" in printed and f"in {ctypes.string_at.__name__}" in printed, printed
+
+
+def test_a_crash_under_a_limit_on_address_space():
+    """Set before the smoke starts: native code that gets no memory aborts, and the rank says nothing."""
+
+    def prepare():
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (900 << 20), resource.RLIM_INFINITY))
+        on_rank_1(os.abort)()
+
+    finding = finding_of(faulty_smoke(*GATHER, prepare=prepare))
+    assert (finding["id"], finding["fix"]) == ("out-of-memory", "ulimit -v unlimited, where that rank is started")
+    assert f"rank 1 on {HOST}" in finding["text"] and "SIGABRT" in finding["evidence"][0]
 
 
 def test_a_rank_that_leaves_without_a_word():

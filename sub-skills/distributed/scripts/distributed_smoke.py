@@ -1441,6 +1441,18 @@ def limit_reached():
     return f"; its user may have {limit} processes and threads (ulimit -u)" if limit != resource.RLIM_INFINITY else ""
 
 
+def narrow_address_space():
+    """Says how little address space processes started here may have, which native code answers with a crash."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        if limit != resource.RLIM_INFINITY and limit - used < 1 << 30:
+            return f"; of {limit >> 20} MiB of address space {used >> 20} are in use when it starts (ulimit -v)"
+    return ""
+
+
 def read_lines(path):
     with contextlib.suppress(OSError):
         return Path(path).read_text().splitlines()
@@ -1567,6 +1579,8 @@ class LocalRank:
                 self.exit = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
                 if code == -signal.SIGKILL and out_of_memory_kills() > self.kills:
                     self.exit += OUT_OF_MEMORY
+                elif -code in CRASHES:
+                    self.exit += narrow_address_space()
                 if self.process is not None:
                     self.process.returncode = code
             elif time.monotonic() > end:
@@ -1613,10 +1627,14 @@ class LocalRank:
     def tail(self):
         """Last lines that the rank printed."""
         with contextlib.suppress(OSError):
-            return Path(self.log).read_text(errors="replace").strip()[-1500:]
+            text = Path(self.log).read_text(errors="replace").strip()
+            crash = text.rfind(CRASHED)
+            return text[crash:][:1500] if crash >= 0 else text[-1500:]
         return ""
 
 
+CRASHED = "Fatal Python error"  # how the report of faulthandler begins, with the innermost frame first
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, getattr(signal, "SIGBUS", None))
 OUT_OF_MEMORY = ", and the kernel has just killed a process for want of memory"
 
 
@@ -2057,7 +2075,8 @@ def detect_launch(environ, choice="auto"):
             2,
             f"{', '.join(found) or 'none'} set but not {', '.join(missing)}: no launcher does that, Ignite refuses it",
             evidence=[f"{n}={environ[n]}" for n in found],
-            fix=f"unset {' '.join(found)}" if found else "start with torchrun",
+            fix=(f"unset {' '.join(found)}" if found else "start with torchrun")
+            + (f"; for a world by hand, set {missing[0]} too" if len(found) == 2 else ""),
             see=TROUBLE + ANCHORS["partial"],
         )
     try:
@@ -2882,6 +2901,8 @@ def cause_lost_rank(bad, hellos, launch):
                 word = "was killed" if how == "died" else how
                 end = f"{word} in {c['id']}, {SUPERVISOR} with it, on this host"
             fix = "look at the stack of that rank in this report"
+            if how == "died":
+                fix = "export PYTHONFAULTHANDLER=1: a crash then prints where it was, and this report shows it"
             if "SIGKILL" in said or with_it:
                 fix = KILLED
             if how == "stopped" and with_it:
@@ -3457,7 +3478,7 @@ def text_of_failure(c, verbose):
             lines.append(f"    stack of rank {r}:")
             lines += [f"      {frame}" for frame in frames[: 30 if verbose else 8]]
     for r, text in c.get("printed", {}).items():
-        lines.append(f"    rank {r} printed: {text[-300:]}")
+        lines.append(f"    rank {r} printed: {text[:300] if text.startswith(CRASHED) else text[-300:]}")
     return [*lines, f"    see  {c['see']}"]
 
 

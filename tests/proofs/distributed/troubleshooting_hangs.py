@@ -389,7 +389,7 @@ class Nothing(Sampler):
 
 @symptom("hangs-in-the-sampler-with-a-busy-cpu")
 def empty_sampler(entry):
-    stack = stuck(lambda rank: rank or list(idist.DistributedProxySampler(Nothing(), 2, rank)), seconds=0.5)
+    stack = stuck(lambda rank: rank or list(idist.DistributedProxySampler(Nothing(), 2, rank)), 0.5, busy=True)
     top = next(line for line in stack.splitlines() if "ignite/distributed" in line)
     assert "auto.py" in top and top.endswith("__iter__"), stack
     entry.says("the stack is in __iter__ of auto.py; no collective, one core at full load")

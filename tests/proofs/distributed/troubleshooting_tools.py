@@ -7,6 +7,7 @@ import builtins
 import faulthandler
 import os
 import resource
+import signal
 import socket
 import subprocess
 import tempfile
@@ -115,12 +116,26 @@ def standing(function: Callable[[int], Any], size: int = 2, timeout: float = 1.2
         return run_world(size, rank_function, timeout=20, **kwargs)
 
 
-def stuck(function: Callable[[int], Any], seconds: float = 1.5, **kwargs: Any) -> str:
+def stuck(function: Callable[[int], Any], seconds: float = 1.5, busy: bool = False, **kwargs: Any) -> str:
     """The Python stack (innermost frame first) of rank 0, which must still be in ``function`` after these seconds; for
-    a hang that no timeout of the group ends. Rank 1 stays alive meanwhile."""
+    a hang that no timeout of the group ends. Rank 1 stays alive meanwhile.
+
+    ``busy``: the rank computes. The watchdog of faulthandler is another thread: it can come upon a frame that is being
+    made, and crash (11 of 120 times in a tight loop); a signal handler of Python runs between two instructions.
+    """
+
+    def dump(*_: Any) -> None:
+        os.write(2, b"Timeout\n")
+        faulthandler.dump_traceback(all_threads=False)
+        os._exit(1)
 
     def rank_function(rank: int) -> None:
-        faulthandler.dump_traceback_later(seconds + 0.5 * rank, exit=True)  # rank 1 too may hang
+        limit = seconds + 0.5 * rank  # rank 1 too may hang
+        if busy:
+            signal.signal(signal.SIGALRM, dump)
+            signal.setitimer(signal.ITIMER_REAL, limit)
+        else:
+            faulthandler.dump_traceback_later(limit, exit=True)
         function(rank)
         time.sleep(rank * (seconds + 1))
         faulthandler.cancel_dump_traceback_later()

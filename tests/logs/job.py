@@ -1,7 +1,7 @@
 """The job whose logs are recorded: a small loop over all ranks in which one thing goes wrong, named on the command
 line.
 
-python job.py FAULT [--rank R] [--nproc N] [--start fork|spawn] [--timeout S] [--style rank|quiet|engine]
+python job.py FAULT [--rank R] [--nproc N [--nodes M]] [--start fork|spawn] [--timeout S] [--style rank|quiet|engine]
 torchrun … job.py FAULT …        srun … python job.py FAULT …
 """
 
@@ -27,6 +27,13 @@ from ignite.utils import setup_logger
 
 STEPS = 6
 FOLDER = os.path.join(tempfile.gettempdir(), "explain-checkpoints")
+
+
+class Table:
+    """Cannot be closed any more when it is collected."""
+
+    def __del__(self):
+        raise BrokenPipeError("cannot flush the table")
 
 
 class Samples(torch.utils.data.Dataset):
@@ -174,6 +181,10 @@ def loop(local_rank, name, bad, style):
         metric = Accuracy()
         metric.update((torch.eye(2), torch.tensor([0, 1])))
         say(f"accuracy {metric.compute()}")
+    if name == "lengths":
+        mine = torch.ones(4 if rank != bad else 6)
+        say(f"samples {tuple(mine.shape)}")
+        idist.all_reduce(mine)
     if name == "exit":  # gloo is at work when the ranks exit, and on the one at fault the group outlives the loop
         for _ in range(100):
             dist.all_reduce(torch.ones(1_000_000), async_op=True)
@@ -182,6 +193,8 @@ def loop(local_rank, name, bad, style):
     else:
         idist.barrier()
     say("done")
+    if name == "noise":
+        Table()
 
 
 def engine(rank, world, name, bad):
@@ -203,14 +216,22 @@ def engine(rank, world, name, bad):
     stopper = EarlyStopping(1, lambda e: -rank * trainer.state.iteration if name == "early" else 1.0, trainer)
     stopper.logger = setup_logger("early", distributed_rank=0 if name == "early" else rank)
 
+    def evaluate():
+        m = Engine(lambda e, b: (torch.eye(2), torch.tensor([0, 1])))
+        Accuracy().attach(m, "accuracy")
+        m.run([0, 1])
+
+    @trainer.on(Events.COMPLETED)
+    def _(e):
+        if name == "alone" and rank == bad:
+            evaluate()
+
     @trainer.on(Events.EPOCH_COMPLETED)
     def _(e):
         if name == "early":
             evaluator.run([0])
         if name == "evaluator" and rank == 0:
-            m = Engine(lambda e, b: (torch.eye(2), torch.tensor([0, 1])))
-            Accuracy().attach(m, "accuracy")
-            m.run([0, 1])
+            evaluate()
 
     evaluator.add_event_handler(Events.COMPLETED, stopper)
     batches = range(5 if name != "uneven" or rank != bad else 3)
@@ -222,6 +243,7 @@ def main():
     p.add_argument("fault")
     p.add_argument("--rank", type=int, default=1)
     p.add_argument("--nproc", type=int)
+    p.add_argument("--nodes", type=int)
     p.add_argument("--start")
     p.add_argument("--timeout", type=float, default=5)
     p.add_argument("--style", default="rank")
@@ -235,6 +257,8 @@ def main():
     if a.nproc:
         loop_ = (lambda *x: loop(*x)) if a.fault == "pickle" else loop
         start = {"start_method": a.start} if a.start else {}
+        if a.nodes:
+            start |= {"nnodes": a.nodes, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": 29877}
         with idist.Parallel(backend="gloo", nproc_per_node=a.nproc, timeout=timeout, **start) as parallel:
             parallel.run(loop_, *rest)
         return

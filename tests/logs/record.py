@@ -26,6 +26,8 @@ RAISE, KILL, CRASH, LEAVE = (
     "a-rank-raises-an-exception", "a-rank-is-killed", "a-rank-crashes-in-native-code", "a-rank-leaves-early",
 )  # fmt: skip
 EXIT = "terminate-called-without-an-active-exception"
+ALONE = "hangs-when-one-rank-evaluates-or-computes-a-metric"
+CLIENTS = "timed-out-after--seconds-waiting-for-clients--clients-joined"
 LATE, SIZE = "timed-out-waiting-ms-for-recv-operation-to-complete", "oppreamblelength--opnbytes"
 APART, PORT = (
     "hangs-with-the-ranks-in-different-places",
@@ -62,9 +64,10 @@ CASES = {
         0,
         "",
         "failed",
-        {"hangs-when-one-rank-evaluates-or-computes-a-metric"},
+        {ALONE},
         [0],
     ),
+    "torchrun-alone": ("torchrun", "alone", 4, 0, "--style engine", "failed", {ALONE}, [0]),
     "torchrun-monitored": (
         "torchrun",
         "monitored",
@@ -83,7 +86,7 @@ CASES = {
         1,
         "",
         "failed",
-        {"timed-out-after--seconds-waiting-for-clients--clients-joined"},
+        {CLIENTS},
         [1],
     ),
     "torchrun-restart": (  # the second time the rank met the address of the first attempt
@@ -118,6 +121,9 @@ CASES = {
     "fork-kill": ("fork", "kill", 3, 1, "", "failed", {KILL}, [1]),
     "fork-segv": ("fork", "segv", 3, 1, "", "failed", {CRASH}, [1]),
     "fork-shape": ("fork", "shape", 3, 1, "", "failed", {SIZE}, None),
+    "fork-lengths": ("fork", "lengths", 3, 1, "", "failed", {SIZE}, [1]),
+    "fork-node": ("fork", "ok", 2, 0, "--nodes 2", "failed", {CLIENTS}, [2, 3]),  # the second was not started
+    "fork-noise": ("fork", "noise", 3, 1, "", "succeeded", {None}, []),
     "fork-port": ("fork", "ok", 3, 0, "", "failed", {PORT}, [0]),  # port 2222 was taken
     "fork-ok": ("fork", "ok", 3, 1, "", "succeeded", {None}, []),
     "spawn-pickle": ("spawn", "pickle", 2, 0, "", "failed", {"cant-pickle-local-object-"}, []),

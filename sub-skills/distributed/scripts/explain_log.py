@@ -190,6 +190,7 @@ class Event:
         self.time, self.count, self.frames, self.uncaught, self.code, self.type = None, 1, [], False, None, ""
         self.chain, self.process, self.end = [], None, text  # chain: what came before it, newest first
         self.sure = True  # of an exception: torch or a launcher said that it was the end
+        self.ignored = False  # of an exception: in a __del__ or at exit, which Python reports and goes on
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
 
@@ -223,6 +224,8 @@ class Job:
         self.bytes, self.lines, self.dropped, self.tails, self.done, self.launcher = 0, 0, 0, [], [], set()
         self.weak = deque()  # events that may be forgotten
         self.shared_names = False  # ranks known by the files' names
+        self.spawned = False  # Parallel started the ranks
+        self.nodes = {}  # what the launcher said: nnodes, nproc_per_node, node_rank
         self.turn = 0  # how often a launcher has given up: the same text afterwards is another event
 
     def add(self, event):
@@ -449,8 +452,8 @@ SEARCHED = 64 << 20  # bytes after a failure that are searched for such a sign
 OPENING, CLOSING = 200, 40  # lines at both ends of a source that are read in any case
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's table
-    rb"(?:(?<![\w])|(?<=\d))[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})(?![\d.]\d|\d|\]: (?:Traceback| |[\w.]*(?:Error"
-    rb"|Exception)\b)|\]:\[)"
+    rb"(?:(?<![\w])|(?<=\d)|(?<=\dm))[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})"
+    rb"(?![\d.]\d|\d|\]: (?:Traceback| |[\w.]*(?:Error|Exception)\b)|\]:\[)"
     rb"|\[(?:default|worker|trainer|proc)(\d{1,5})\](?!:(?:\[rank\d+\]: ?)?(?:Traceback| |[\w.]*(?:Error|Exception)\b))"
 )
 LABEL = re.compile(rb"(?m)^(?:\x1b\[[\d;]*m|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? )* *(\d{1,5}): ")
@@ -667,7 +670,7 @@ class Scanner:
     def hear_line(self, rank, data, mark, end, base, after):
         """Note the line at `mark` as the last one of a rank, unless it only speaks of that rank."""
         begin = data.rfind(b"\n", max(0, mark - LINE), mark) + 1 or max(0, mark - LINE)
-        if mark - begin > 90 and not data[mark - 1 : mark].isdigit():
+        if mark - begin > 90 and data[mark - 1 : mark] not in GLUE:
             return
         stop = data.find(b"\n", mark, min(end, mark + LINE))
         text = clean(data[max(begin, mark - 90) : stop if stop >= 0 else min(end, mark + 400)][:600])
@@ -675,16 +678,18 @@ class Scanner:
             return
         if "slurmstepd" in text or "srun: " in text:
             return
-        glued = data[mark - 1 : mark].isdigit() and mark > begin
+        glued = mark > begin and data[mark - 1 : mark] in GLUE
         lane = self.job.lane(rank)
         line = -1 if lane.last and lane.last[0] > base + begin else after - data.count(b"\n", begin, end)
         said = clean(data[mark : mark + 300].split(b"\n")[0]) if glued else text
-        lane.hear(base + begin, self.source.name, line, re.split(r"(?<=\d)(?=[Rr]ank \d+:)", said.strip())[0][:300])
+        said = re.split(r"(?<=[\d)\]])(?=[Rr]ank \d+:)", said.strip())[0]
+        lane.hear(base + begin, self.source.name, line, said[:300])
         steps = [step_of(m) for m in STEP.finditer(text)]
         if steps and steps[0] is not None:
             lane.step = steps[0]
 
 
+GLUE = tuple(b"%c" % c for c in b"0123456789)]")  # what a rank's line ends with to which another's is glued
 STEP = re.compile(r"(?i)\b(?:(ep(?:och)?)|(step|iter(?:ation)?|batch|global_step|it))[\s=:\[#]{0,3}(\d+)")
 
 
@@ -768,6 +773,7 @@ WORLD = re.compile(
     r"|nproc[_-]per[_-]node[=: ]+(\d+)"
     r"|\bworld (\d+)\b|\brank \d+ ?(?:of|/) ?(\d+)\b"
 )
+NODES = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[=: ]+(\d+)\b")
 NCCL = re.compile(
     r"\[(?:PG.*?)?Rank (\d+)\].*?(?:Watchdog caught|[Ww]atchdog|Some NCCL|Exception \(either|last enqueued"
     r"|Received a dump|Timeout at)"
@@ -800,6 +806,10 @@ ENDING = re.compile(  # a last line that says that the work is over
 COUNTED = re.compile(  # the work is over, after so many steps
     r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
     r"(?:iterations|steps|epochs|batches|updates)\b(?! of)"
+)
+WORK = re.compile(
+    r"(?i)\b(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|loss|acc(?:uracy)?|score|train\w*|eval\w*|valid\w*|ranks?"
+    r"|model|checkpoints?|metrics?|dataset|samples)\b|\d%\||\bignite\b|\btorch\b"
 )
 PARTIAL = re.compile(  # it says so of a part of the work
     r"(?i)^(?!.*\b(?:training|final|all|total)\b).*\b(?:epoch|step|iter\w*|batch\w*|valid\w*|eval\w*"
@@ -972,6 +982,7 @@ class Reader:
         self.open[stream] = {
             "inner": inner,
             "thread": bool(re.search(r"Exception (?:in thread|ignored)", self.before.get(stream, ""))),
+            "ignored": "Exception ignored" in self.before.get(stream, ""),
             "frames": [],
             "line": line,
             "order": order,
@@ -1041,6 +1052,7 @@ class Reader:
             sure=tb["hooked"] or tb["spawned"] or tb["table"] is not None,
             began=tb["line"],
             spawned=tb["spawned"],
+            ignored=tb["ignored"],
         )
         kept = self.job.add(e)
         if kept is e or kept.kind == "exception":
@@ -1159,7 +1171,14 @@ class Reader:
             number = next(int(g) for g in m.groups() if g)
             if 0 < number < 1 << 20 and not (m[3] and job.world):
                 job.world = max(job.world or 0, number)
+                job.spawned = job.spawned or "Spawn function" in m[0]
                 wanted = 1
+        for name, number in NODES.findall(text):
+            job.nodes[name.replace("-", "_")] = int(number)
+            if name == "nnodes" or "nnodes" in job.nodes:
+                ranks = job.nodes["nnodes"] * job.nodes.get("nproc_per_node", 1)
+                job.world = max(job.world or 0, ranks if ranks < 1 << 20 else 0) or None
+            wanted = 1
         if m := NATIVE.search(text):
             said = SAID_RANK.search(text)
             self.event(
@@ -1315,8 +1334,9 @@ class Verdict:
 class Case:
     """The events of the last attempt, sorted into what they are."""
 
-    def __init__(self, job, rules, events):
-        self.job, self.rules, self.events = job, rules, events
+    def __init__(self, job, rules, events, until=None):
+        """`until`: the line at which a next attempt begins, None for the last one."""
+        self.job, self.rules, self.events, self.until = job, rules, events, until
         self.exits = {}
         cancelled = min((e.order for e in self.of("cancel", "stop")), default=None)
         least_first = ("agent", "spawn", "srun", "mpirun", "table", "root").index
@@ -1335,7 +1355,7 @@ class Case:
             self.exits = {r: e for r, e in self.exits.items() if e.type != "agent"}
         self.echoes, self.lates, self.own, self.interrupts = [], [], [], []
         hooks = any(e.uncaught for e in self.of("exception"))
-        going = {s.name: n for s, n, lines in job.tails if lines and in_progress(lines[-1])}
+        going = {s.name: n for s, n, lines in job.tails if lines and until is None and in_progress(lines[-1])}
         for e in self.of("exception"):
             e.handled = not e.uncaught and (
                 (e.logged or hooks or bool(e.frames))
@@ -1343,7 +1363,7 @@ class Case:
                 or bool(e.logged or e.frames)
                 and e.line < going.get(e.source, 0)  # the work went on
             )
-            e.handled = e.handled or not e.sure and went_on(job, e)
+            e.handled = e.handled or e.ignored or not e.sure and until is None and went_on(job, e)
             kind = self.kind_of(e)
             {"echo": self.echoes, "late": self.lates, "own": self.own, "interrupt": self.interrupts}[kind].append(e)
         known = {e.rank for e in events if e.rank is not None} | set(job.lanes)
@@ -1362,6 +1382,8 @@ class Case:
 
     def is_last(self, e):
         """Whether its source says nothing but its own end after it."""
+        if self.until is not None:
+            return e.line >= self.until - 25
         for source, lines, _ in self.job.tails:
             if source.name == e.source:
                 return e.line >= lines - 25
@@ -1482,7 +1504,8 @@ def judge(job, rules):
         events = of_last_attempt(job)
     verdict = None
     if cut is not None:
-        before = Case(job, rules, [e for e in events if e.order < cut])
+        line = max((e.line for e in events if e.order < cut), default=0)
+        before = Case(job, rules, [e for e in events if e.order < cut], line)
         earlier = failed(before) if is_failed(before) else None
         case = Case(job, rules, [e for e in events if e.order >= cut])
         if not is_failed(case):
@@ -1632,7 +1655,9 @@ def ended_well(case, earlier):
     silent = stopped_first(case, 2)
     workers = [lines for _, _, lines in lasts if "torch/distributed/elastic" not in lines[-1]]
     behind = [r for r in silent if r in case.lines and in_progress(case.lines[r].last[3])]
-    if good and (strong or len(good) >= len(workers)) and not behind:
+    if job.spawned and any("Parallel INFO: End of run" in e.text for e in good if isinstance(e, Event)):
+        behind = []  # the parent says so when all its ranks have ended with exit code 0
+    if good and (strong or len(good) >= len(workers) and is_of_work(case)) and not behind:
         note = "" if earlier is None else f" after it was started again. Before: {short(earlier.text, 200).rstrip('.')}"
         alarms = [e for e in case.own + case.echoes + case.lates if e.handled]
         if alarms:
@@ -1666,6 +1691,14 @@ def ended_well(case, earlier):
         confidence="low",
         evidence=found[:3],
         fix=f"Collect: {ASK_HANG}; {ASK}.",
+    )
+
+
+def is_of_work(case):
+    """Whether the log is that of a training or the like, and not of some other program that ends with "done"."""
+    job = case.job
+    return bool(job.lanes or job.world or job.launcher or job.events and job.of("exception", "dump", "engine")) or any(
+        WORK.search(line) for _, _, lines in job.tails for line in lines
     )
 
 
@@ -1796,10 +1829,16 @@ def mismatch(case):
     odd, few, many = odd_ones(waits)
     text = "In one collective the ranks sent tensors of different shape or dtype, or were in different collectives"
     confidence, guilty = "medium", []
+    shapes = shapes_said(case)
     named = re.search(r"Detected mismatch between collectives on ranks\. Rank (\d+)", " ".join(e.end for e in found))
     if odd:
         guilty = odd
         text += f": {ranks_text(odd)} at {few[0]}:{few[1]} {few[2]}, the others at {many[0]}:{many[1]} {many[2]}"
+    elif shapes:
+        guilty = shapes
+        lines = [last_line(case, [r]) for r in (guilty[0], min(case.ranks - set(guilty)))]
+        text += f"; by what they last said it is {ranks_text(guilty)}: {short(fold(lines[0][2]), 100)}"
+        waits = [*lines, *waits]
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
@@ -1823,6 +1862,26 @@ def mismatch(case):
         confidence,
         [*found[:2], *waits[:2]],
     )
+
+
+SHAPE = re.compile(r"[(\[]\s*\d+(?:\s*,\s*\d+)*,?\s*[\])]")
+
+
+def shapes_said(case):
+    """Ranks whose last line gives another shape than most ranks' do, all lines being alike but for their numbers."""
+    said = {}
+    for rank in case.ranks:
+        line = last_line(case, [rank])
+        named = line and SAID_RANK.search(line[2])
+        words = line[2][named.start() if named else 0 :].strip() if line else ""
+        found = SHAPE.findall(words)
+        if not found:
+            return []
+        said[rank] = re.sub(r"\d+", "#", words), tuple(re.sub(r"\s", "", x) for x in found)
+    usual = Counter(shape for _, shape in said.values()).most_common(1)
+    if not usual or len({words for words, _ in said.values()}) > 1 or 2 * usual[0][1] <= len(said):
+        return []
+    return sorted(r for r, (_, shape) in said.items() if shape != usual[0][0])
 
 
 def aborted_at_exit(case):
@@ -2226,6 +2285,28 @@ def left_with_code(case):
     return Verdict("failed", IDS["leave"], guilty, victims_of(case, guilty), text, "high", seen)
 
 
+def was_alone(case, reported, absent):
+    """Few ranks lost their peers in an evaluation or the like, which the others, at their end already, did not run."""
+    first = next((e for e in case.echoes if case.scene(e)), case.echoes[0])
+    scene, spot, guilty = case.scene(first), site(first), sorted(reported)
+    ended = [r for r in absent if r not in case.exits]
+    closed = [r for r in absent if r in case.exits and case.exits[r].code == -15]  # on its way out, and helped
+    if not guilty or 2 * len(guilty) >= case.world or len(ended) + len(closed) < len(absent) or closed and not scene:
+        return None
+    text = f"{ranks_text(guilty).capitalize()} alone {'was' if len(guilty) == 1 else 'were'} in "
+    text += f"{spot[2] or 'a collective'} at {place_text(first.frames)}" if spot else "a collective"
+    text += f"; {ranks_text(absent)} had left without an error."
+    return Verdict(
+        "failed",
+        scene.id if scene else IDS["apart"],
+        guilty,
+        victims_of(case, guilty),
+        text,
+        "medium",
+        [first, last_line(case, sorted(absent))],
+    )
+
+
 def left_early(case):
     """Ranks lost a peer, and of one rank there is no end in the launcher's books: it left with exit code 0."""
     if not case.echoes:
@@ -2237,6 +2318,8 @@ def left_early(case):
         table = False
     if table:
         gone_quietly = sorted(r for r in absent if r not in case.exits)
+        if alone := was_alone(case, reported, absent):
+            return alone
         complete = any(e.type in ("root", "table") for e in case.exits.values()) or len(reported) >= 1
         if gone_quietly and complete and len(gone_quietly) < max(2, case.world / 2 + 0.5):
             stopping = [e for e in case.of("stopping") if e.rank in gone_quietly or e.rank is None]
@@ -2433,6 +2516,8 @@ def waited(case):
     if joined := next((m for e in lates if (m := re.search(r"(\d+)/(\d+) clients joined", e.end))), None):
         return never_joined(case, lates, int(joined[1]), int(joined[2]))
     awaited = sorted({int(m[1]) for e in lates if (m := re.search(r"keys: \S*/(\d+)$", first_line(e)))})
+    if awaited == [0] and len({e.rank for e in lates + case.echoes if e.rank}) < case.world - 1:
+        return behind_rank_0(case, lates)
     if awaited and not [e for e in lates if e.rank in awaited] and len(awaited) < max(case.world, 2):
         e = lates[0]
         text = (
@@ -2473,6 +2558,12 @@ def waited(case):
         if case.of("cut"):  # the others may have said so after the end of this log
             verdict.confidence = "low"
         return verdict
+    if shapes := shapes_said(case):
+        lines = [last_line(case, [r]) for r in (shapes[0], min(case.ranks - set(shapes)))]
+        text = f"{ranks_text(shapes).capitalize()} came with another shape than the others, by what they last said"
+        return Verdict(
+            "failed", IDS["size"], shapes, victims_of(case, shapes), text + ".", "medium", [*lines, *lates[:2]]
+        )
     if odd:
         group = [e for e in lates + case.echoes if e.rank in odd]
         scene = next((s for e in group if (s := case.scene(e))), None)
@@ -2538,6 +2629,33 @@ def never_joined(case, lates, came, world):
         text,
         "high" if sure else "medium",
         [first, *[e for e in lates if e is not first][:1], last_line(case, guilty)],
+    )
+
+
+def behind_rank_0(case, lates):
+    """Some waited for rank 0 at the making of the group. It may itself have waited there, as it does until all have
+    come: then those are at fault that never came."""
+    first, nodes = lates[0], case.job.nodes
+    per_node = nodes.get("nproc_per_node", 0)
+    here = range(nodes.get("node_rank", 0) * per_node, (nodes.get("node_rank", 0) + 1) * per_node)
+    spoken = {e.rank for e in case.events if e.rank is not None} | set(case.lines)
+    guilty = sorted(case.ranks - set(here) - spoken) if 0 in here and nodes.get("nnodes", 1) > 1 else []
+    if not guilty and not here and len(case.ranks - spoken - {0}) <= case.world // 2:
+        guilty = sorted(case.ranks - spoken - {0})
+    text = f"Rank 0 had not made its group when the others gave up waiting for it: {first_line(first)[:120]}. "
+    text += "It waits there for every rank" + (
+        f", and {ranks_text(guilty)} never came" + (" (another node)." if here else ".")
+        if guilty
+        else "; the log does not say whether it or another never came."
+    )
+    return Verdict(
+        "failed",
+        IDS["clients"],
+        guilty,
+        victims_of(case, guilty) if guilty else (),
+        text,
+        "medium" if guilty else "low",
+        [*lates[:2], last_line(case, guilty)],
     )
 
 
@@ -2773,18 +2891,20 @@ def cut_short(case):
         guilty = [r for r, _ in exits]
         first = next((e for _, e in exits if e.type == "root"), exits[0][1])
         names = [first.rank] if first.type == "root" or len(exits) == 1 else guilty
+        if first.type == "root" and 1 < len(exits) < case.world and first.code == 1:
+            names = []  # the launcher names the first that it saw end, which may be a victim of another
         engine = case.of("engine")
         said = f" It said: {short(fold(engine[0].text), 160)}." if engine else ""
         text = (
-            f"{ranks_text(names).capitalize()} ended with exit code {first.code}, but its own error is not "
-            f"in this log.{said}"
+            f"{ranks_text(names or guilty).capitalize()} ended with exit code {first.code}, but "
+            f"{'its own error is' if len(names or guilty) == 1 else 'their own errors are'} not in this log.{said}"
         )
         everyone = len(exits) == case.world > 1
         return Verdict(
             "failed",
             None,
             guilty if everyone else names,
-            victims_of(case, names) if not everyone else (),
+            victims_of(case, names) if names and not everyone else (),
             text,
             "low" if not engine else "medium",
             [first, *engine[:1]],

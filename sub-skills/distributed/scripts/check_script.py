@@ -2492,7 +2492,7 @@ def is_metric(node, scope, depth=0):
         inner = node.value
         if isinstance(inner, ast.Call) and last_name(inner) in ("items", "values") and not inner.args:
             inner = inner.func.value
-        for value, _, s in values_of(inner, scope):
+        for value, s in containers(inner, scope):
             items = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
             if any(is_metric(v, s, depth + 1) for v in items if not isinstance(v, ast.Starred)):
                 return True
@@ -2500,7 +2500,7 @@ def is_metric(node, scope, depth=0):
     if isinstance(node, ast.BinOp):
         return is_metric(node.left, scope, depth + 1) or is_metric(node.right, scope, depth + 1)
     if isinstance(node, ast.Subscript):
-        for value, _, s in values_of(node.value, scope):
+        for value, s in containers(node.value, scope):
             if isinstance(value, ast.Dict) and any(is_metric(v, s, depth + 1) for v in value.values):
                 return True
         return False
@@ -2508,6 +2508,18 @@ def is_metric(node, scope, depth=0):
         if value is not None and value is not node and index is None and is_metric(value, s, depth + 1):
             return True
     return False
+
+
+def containers(node, scope):
+    """[(expression, scope)]: what a name stands for; of a call of the project what it returns, one deep."""
+    found = []
+    for value, index, s in values_of(node, scope):
+        function = definition(value.func, s) if isinstance(value, ast.Call) and index is None else None
+        if function is not None and function.is_function:
+            found += [(v, x) for made, _, inner in returned(function) for v, _, x in values_of(made, inner)]
+        elif index is None:
+            found.append((value, s))
+    return found
 
 
 def metric_class(owner, depth=0):
@@ -3534,6 +3546,8 @@ def ragged_list(node, scope, depth=0):
         for value, index, s in values_of(node, scope):
             if isinstance(value, ast.List) and not value.elts:
                 inside = [s, *(s.owner.functions.values() if isinstance(node, ast.Attribute) and s.owner else ())]
+                if isinstance(node, ast.Name):
+                    inside += [f for f in s.module.scopes if f.is_function and node.id not in f.bound and within(f, s)]
                 why = next(filter(None, (filled_raggedly(node, f, depth) for f in dict.fromkeys(inside))), "")
             elif value is not None and index is None and value is not node:
                 why = joined_ragged(value, s, depth + 1)
@@ -3542,6 +3556,15 @@ def ragged_list(node, scope, depth=0):
             if why:
                 return why
     return ""
+
+
+def within(scope, outer):
+    """Whether a function is defined inside another."""
+    while scope.parent is not None:
+        scope = scope.parent
+        if scope is outer:
+            return True
+    return False
 
 
 def filled_raggedly(name, scope, depth):
@@ -3784,6 +3807,8 @@ def nproc_given(call, scope):
     if not values:
         spread = any(isinstance(a, ast.Starred) for a in call.args)
         return "no" if keywords_of(call, scope)[1] and not spread else "maybe"
+    if any(not call.lineno <= n.lineno <= call.end_lineno and under_condition(n, x) for n, x in values):
+        return "maybe"
     kinds = {nproc_of(v, s) for n, x in values for v, s in (
         [(n, x)] if isinstance(n, ast.Name) and option_default(n.id, x.module) is not None else sources(n, x))}
     return kinds.pop() if len(kinds) == 1 else "maybe"
@@ -4302,10 +4327,15 @@ def check_shuffle(call, scope, report):
     report.add("shuffle-with-sampler", call, scope.module)
 
 
-def mentions_ranks(node):
-    return any(re.search(r"rank|world_size|num_replicas|num_shards|shard|split_by_node|get_worker_split|Distributed",
-                         getattr(n, "id", "") or getattr(n, "attr", "") or getattr(n, "arg", "") or "")
-               for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg)))
+RANK_WORD = re.compile(r"rank|world_size|num_replicas|num_shards|split_by_node|get_worker_split|Distributed")
+
+
+def mentions_ranks(node, shards=True):
+    """Whether a name in it speaks of ranks, or (`shards`) of shards; a call of that name always does."""
+    return any(RANK_WORD.search(word) or "shard" in word and (shards or isinstance(n, ast.Call))
+               for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg, ast.Call))
+               for word in [last_name(n) if isinstance(n, ast.Call) else
+                            getattr(n, "id", "") or getattr(n, "attr", "") or getattr(n, "arg", "") or ""])
 
 
 @kept
@@ -4443,12 +4473,13 @@ def made_with_rank(node, scope):
 
 @kept
 def class_sees_rank(owner):
-    """Whether a class looks at the rank, or calls a function that does."""
-    if mentions_ranks(owner.node):
+    """Whether a class looks at the rank, or calls a function that does; its own shards may be all there are."""
+    if mentions_ranks(owner.node, shards=False):
         return True
     called_by = [definition(c.func, f) for f in owner.functions.values() for c in f.calls]
-    return any(f is not None and f.is_function and (mentions_ranks(f.node) or any(
-        g is not None and mentions_ranks(g.node) for g in (definition(c.func, f) for c in f.calls))) for f in called_by)
+    return any(f is not None and f.is_function and (mentions_ranks(f.node, False) or any(
+        g is not None and mentions_ranks(g.node, False) for g in (definition(c.func, f) for c in f.calls)))
+        for f in called_by)
 
 
 def rule_set_epoch(module, report):
@@ -4578,6 +4609,46 @@ def draws_of(function, depth=0):
     return found - {""}
 
 
+def feeds(function):
+    """Whether a function is called again and again while an engine runs: a step, a handler, a generator function."""
+    return runs_again(function) or not isinstance(function.node, ast.Lambda) and any(
+        isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(function.node))
+
+
+def chosen_by_generator(function, depth=0):
+    """[(generator, scope)]: generators of their own by which a function chooses samples, also one or two calls deep."""
+    found = []
+    for call in function.calls:
+        generator = keyword(call, "generator")
+        counts = [n for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call) and last_name(n) == "len"]
+        if generator is not None and library(call.func, function) in ("torch.randint", "torch.multinomial") and (
+                counts or last_name(call) == "multinomial"):
+            found.append((generator, function))
+        inner = definition(call.func, function) if depth < 2 else None
+        if inner is not None and inner.is_function and inner is not function:
+            found += chosen_by_generator(inner, depth + 1)
+    return found
+
+
+def seeds_of(generator, scope):
+    """[(seed, scope)] that a generator of torch is given where it is made, or in the class or function that makes it;
+    for a parameter what callers hand over."""
+    found = []
+    for value, index, s in values_of(generator, scope):
+        if not isinstance(value, ast.Call) or index is not None:
+            continue
+        inner = value.func.value if isinstance(value.func, ast.Attribute) else None
+        if last_name(value) == "manual_seed" and isinstance(inner, ast.Call) and last_name(inner) == "Generator":
+            found += [(a, s) for a in value.args[:1]]
+        elif library(value.func, s) == "torch.Generator":
+            homes = dict.fromkeys([s, *(s.owner.functions.values() if s.owner is not None else ())])
+            found += [(a, f) for f in homes for c in f.calls for a in c.args[:1] if last_name(c) == "manual_seed"
+                      and isinstance(c.func, ast.Attribute) and chain(c.func.value) == chain(generator)]
+    return [(v, x) for seed, s in found for v, x in (
+        [(v, x) for v, _, x in handed(seed.id, s)] if isinstance(seed, ast.Name) and seed.id in s.parameters
+        else [(seed, s)])]
+
+
 @kept
 def draws_while_running(module):
     """The generators from which data or noise are drawn again and again: by a data set, a collate function, a random
@@ -4593,10 +4664,7 @@ def draws_while_running(module):
             function = definition(collate, scope) if collate is not None else None
             if function is not None and function.is_function:
                 found |= draws_of(function)
-        if scope.is_function and (
-                scope.name in PER_SAMPLE and scope.owner is not None or runs_again(scope)
-                or not isinstance(scope.node, ast.Lambda) and any(
-                    isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(scope.node))):
+        if scope.is_function and (scope.name in PER_SAMPLE and scope.owner is not None or feeds(scope)):
             found |= draws_of(scope)
         for loop in own_nodes(scope.node):
             if isinstance(loop, (ast.For, ast.While)):
@@ -4610,6 +4678,11 @@ def rule_same_seed(module, report):
     """One seed for all ranks, and random numbers that each of them draws while it trains."""
     if not is_distributed(module) or is_test(module):
         return
+    chosen = {id(v): (v, x) for f in module.scopes if f.is_function and feeds(f)
+              for generator, s in chosen_by_generator(f) for v, x in seeds_of(generator, s)}
+    for seed, s in chosen.values():
+        if s.module is module and runs_on_ranks(s) and not looks_at_rank(seed, s):
+            report.add("same-seed", seed, module)
     seeds = [(c, s) for s in module.scopes for c in s.calls if library(c.func, s) in SEEDS and (
         c.args or c.keywords)]
     if not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")

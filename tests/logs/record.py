@@ -96,8 +96,8 @@ CASES = {
         1,
         "",
         "failed",
-        {"gloo-connectfullmesh-failed-with-"},
-        None,
+        {"restarted-ranks-do-not-find-each-other"},
+        [1],
     ),
     "torchrun-interrupt": (
         "interrupt",

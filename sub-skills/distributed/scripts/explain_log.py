@@ -1312,6 +1312,8 @@ IDS = {  # causes that the judge knows without a text
     "watchdog": "watchdog-caught-collective-operation-timeout",
     "worker": "dataloader-worker-pid--is-killed-by-signal",
     "clients": "timed-out-after--seconds-waiting-for-clients--clients-joined",
+    "mesh": "gloo-connectfullmesh-failed-with-",
+    "again": "restarted-ranks-do-not-find-each-other",
     "usage": "ambiguous-option---nproc-could-match-",
 }
 ASK = (
@@ -1512,7 +1514,10 @@ def judge(job, rules):
             verdict = ended_well(case, earlier)
         elif any(e.code not in (0, -15) for e in case.exits.values()) or case.of("launcher", "stop") or not earlier:
             verdict = failed(case)
-            verdict.text += " It had been started again after a failure." if earlier else ""
+            if earlier and verdict.cause == IDS["mesh"]:
+                verdict = met_old_addresses(verdict, earlier, case)
+            elif earlier:
+                verdict.text += " It had been started again after a failure."
     if verdict is None:
         case = Case(job, rules, events)
         verdict = failed(case) if is_failed(case) else ended_well(case, None)
@@ -1524,6 +1529,19 @@ def judge(job, rules):
     verdict.see = f"{PAGE}#{verdict.cause}" if rule else ""
     verdict.world = case.world
     return verdict
+
+
+def met_old_addresses(verdict, earlier, case):
+    """The verdict on ranks that torchrun started again and that looked for those of the first attempt."""
+    return Verdict(
+        "failed",
+        IDS["again"],
+        earlier.guilty,
+        victims_of(case, earlier.guilty) if earlier.guilty else (),
+        f"{earlier.text} Started again, the ranks met the addresses of the attempt before: {verdict.text}",
+        earlier.confidence,
+        [*earlier.evidence[:3], *verdict.evidence[:1]],
+    )
 
 
 def begun_again(job, rules):
@@ -3364,6 +3382,9 @@ COPY = r"""
 ### `Gloo connectFullMesh failed with …`
 **Means** the ranks found the store but not each other: on some host the host name resolves to 127.0.0.1 or to a card that the others cannot reach, and gloo listens there. Gloo may warn `Unable to resolve hostname to a (local) address. Using the loopback address as fallback.` One side can hang while the other fails. With nccl it comes as well, because Ignite opens a gloo group to count processes per node. **Check**
 **Fix** on each host the name of the card that reaches the others, as `ip -br addr` lists it: `export GLOO_SOCKET_IFNAME=eth0` before torchrun or srun; or correct `/etc/hosts`. **Check**
+### Restarted ranks do not find each other
+**Means** torchrun with `--max-restarts` keeps one store for all attempts, with the addresses of the ranks that ended: who asks before its peer has written anew gets an old one, and ends with `Gloo connectFullMesh failed with …` (`Connection refused`). **Check**
+**Fix** `--standalone` or `--rdzv_backend=c10d`, and `export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` before torchrun: with it the ranks of each attempt make a store of their own. With `--master_addr` there is no such switch. Mend what ended the first attempt, too. **Check**
 ### `Unable to find address for: …`
 **Means** `GLOO_SOCKET_IFNAME` names a card that this host does not have; names differ between hosts. **Check**
 **Fix** set it per host, or unset it on one host. **Check**

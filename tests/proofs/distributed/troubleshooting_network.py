@@ -18,6 +18,10 @@ import torch.distributed as dist
 from ignite.distributed.comp_models import native
 from support.launchers import missing, two_hosts
 from support.world import run_serial, run_world, values
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
@@ -204,6 +208,71 @@ def gloo_on_loopback(entry):
     entry.says("idist.all_reduce(1) is the world size")
     entry.says("the ranks found the store but not each other:", "and gloo listens there.")
     entry.says("on each host the name of the card that reaches the others, as ip")
+
+
+@symptom("restarted-ranks-do-not-find-each-other")
+def addresses_of_the_attempt_before(entry):
+    restarts, first = "TORCHELASTIC_RESTART_COUNT", "0"
+
+    def share(rank):
+        idist.initialize("gloo", timeout=2 * SECOND)
+        total = idist.all_reduce(1)
+        idist.finalize()
+        return total
+
+    def late(rank):
+        time.sleep(1 - rank)
+        return share(rank)
+
+    def attempts(second):
+        """Two attempts by the store of an agent, which outlives them, as torchrun's does."""
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        env = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(store.port)}
+        assert values(run_world(2, share, init=None, env=env | {restarts: first})) == [2, 2]
+        return run_world(2, second, init=None, env=env | {restarts: "1"}, limit=4)
+
+    for _ in range(24):  # which of two ranks connects, gloo decides by their ports: with an old one it is chance
+        early = attempts(late)[1]
+        if early.error:
+            break
+    text, refused = "Gloo connectFullMesh failed with", raised(early, "RuntimeError")
+    assert refused.startswith(text) and "Connection refused" in refused
+    entry.says("keeps one store for all attempts, with the addresses of the ranks that ended:")
+    entry.says("who asks before its peer has written anew gets an old one,")
+    entry.says(f"and ends with {text} … (Connection refused).")
+    entry.says(f"Check {restarts} is above {first}.")
+    assert parse_args(["--max-restarts=2", "job.py"]).max_restarts == 2
+    entry.says("torchrun with --max-restarts keeps one store")
+    fix = "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    name, value = fix.removeprefix("export ").split("=")
+    for handler, own in ((DynamicRendezvousHandler, True), (StaticTCPRendezvous, False)):
+        shared = handler.use_agent_store.fget
+        assert values([run_serial(lambda: shared(None), unset=(name,))]) == [True]  # noqa: B023
+        assert values([run_serial(lambda: shared(None), env={name: value})]) == [not own]  # noqa: B023
+    options = parse_args(["--rdzv_backend=c10d", "--standalone", "--master_addr=host0", "job.py"])
+    assert (options.rdzv_backend, options.standalone, options.master_addr) == ("c10d", True, "host0")
+    entry.says(f"--standalone or --rdzv_backend=c10d, and {fix} before torchrun")
+    entry.says("with it the ranks of each attempt make a store of their own.")
+    entry.says("With --master_addr there is no such switch.")
+    entry.says("Mend what ended the first attempt, too.")
+
+    def killed_once():
+        if os.environ["RANK"] == "1" and os.environ[restarts] == first:
+            idist.initialize("gloo")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return share(int(os.environ["RANK"]))
+
+    def launched():
+        with tempfile.TemporaryDirectory() as folder:
+            config = LaunchConfig(
+                min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="again", rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0", max_restarts=1, monitor_interval=0.1, start_method="fork",
+                logs_specs=DefaultLogsSpecs(log_dir=folder),
+            )  # fmt: skip
+            return elastic_launch(config, killed_once)()
+
+    assert values([run_serial(launched, env={name: value})]) == [{0: 2, 1: 2}]
+    entry.says("Proof with one rank killed once, the second attempt runs to its end.")
 
 
 @symptom("unable-to-find-address-for-")

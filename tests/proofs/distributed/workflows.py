@@ -25,6 +25,7 @@ from support.claims import proves
 from support.examples import differs, find_examples, run_command
 from support.pages import read_page
 from support.world import run_serial, run_world, values
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from torch.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
 from torch.distributed.run import config_from_args, get_args_parser
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -202,6 +203,13 @@ def standalone(entry):
         run(args)
     assert parse_rendezvous_endpoint(seen[0].rdzv_endpoint, default_port=-1) == ("localhost", 0), seen  # 0: a free one
     entry.says(f"{flag} takes a free port, so that two jobs on one host do not meet.")
+    restarts = "--max-restarts"
+    assert get_args_parser().parse_args([flag, f"{restarts}=3", "job.py"]).max_restarts == 3
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    shared = DynamicRendezvousHandler.use_agent_store.fget
+    assert values([run_serial(lambda: shared(None), env=own_store)]) == [False]
+    setting = "=".join(*own_store.items())
+    entry.says(f"{restarts} works reliably only with {setting} before it: restarted ranks.")
 
 
 @section("torchrun-on-several-hosts")

@@ -3,6 +3,7 @@ success, and tells who stopped a job."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -55,6 +56,35 @@ def test_an_attempt_that_breaks_off_is_unknown(tmp_path):
     assert "An earlier attempt had failed: Rank 1 ended by SIGKILL" in found["text"], found
 
 
+def test_an_attempt_of_which_only_the_first_lines_are_there_is_unknown(tmp_path):
+    """torchrun says nothing when it starts the ranks again: their first lines come a second time."""
+    failed = log("torchrun-kill").split("Traceback (most recent call last):\n  File \"/home/me/venv/bin/torchrun")[0]
+    assert "ChildFailedError" not in failed and failed.endswith("bin/python\n")
+    first = [f"2026-12-02 10:00:0{r},123 reader[{r}] INFO: opening /data/part{r}.idx\n" for r in (0, 2, 1)]
+    later = [re.sub("10:00", "10:07", line) for line in reversed(first)]
+    found = judged(tmp_path, "".join(first) + failed + "".join(later))
+    assert (found["outcome"], found["guilty_ranks"]) == ("unknown", []), found
+    assert "An earlier attempt had failed: Rank 1 ended by SIGKILL" in found["text"], found
+    assert judged(tmp_path, "".join(first) + failed)["guilty_ranks"] == [1]
+
+
+def test_error_files_tell_causes_from_echoes(tmp_path):
+    """In the error files of torchrun stands only the last exception of each rank as message, the first in the stack."""
+    text, paths = log("torchrun-rescue"), []
+    for rank in range(3):
+        own = "\n".join(re.findall(rf"(?m)^\[rank{rank}\]: (.*)$", text))
+        assert own.count("Traceback") == 2
+        path = tmp_path / "attempt_0" / str(rank) / "error.json"
+        path.parent.mkdir(parents=True)
+        more = {"py_callstack": own, "timestamp": "1796228964"}
+        path.write_text(json.dumps({"message": {"message": own.split("\n")[-1], "extraInfo": more}}))
+        paths.append(path)
+    for given in ([tmp_path], paths, [LOGS / "torchrun-rescue.log", *paths]):
+        found = verdict(*given)
+        assert (found["guilty_ranks"], found["victims"]) == ([2], [0, 1]), found
+        assert "mat1 and mat2" in found["text"] and "In handling that: FileNotFoundError" in found["text"], found
+
+
 EPOCH = "2026-12-02 02:00:00,000 CIFAR-Training INFO: Epoch[2] Complete. Time taken: 00:00:00.468\n"
 
 
@@ -69,10 +99,21 @@ def test_a_log_that_breaks_off_is_no_success(last, tmp_path):
     assert (found["outcome"], found["confidence"]) == ("unknown", "low"), found
 
 
-@pytest.mark.parametrize("last", ["finished: 40 iterations", "done after 48 steps", "all done", "Training finished"])
+@pytest.mark.parametrize("last", [
+    "finished: 40 iterations", "done after 48 steps", "all done", "Training finished", "exit", "training is over",
+])  # fmt: skip
 def test_a_last_line_that_says_the_end(last, tmp_path):
     head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
     assert judged(tmp_path, head + f"2026-12-02 02:00:00,000 | 0 | INFO | {last}\n")["outcome"] == "succeeded"
+
+
+def test_what_python_ignores_after_the_end_is_no_end(tmp_path):
+    """Errors in a __del__ or at exit hide neither that a job ended nor that it broke off."""
+    head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
+    noise = "Exception ignored in: <function Cache.__del__ at 0x7f>\n" + CAUGHT.split("\n[1]")[0] + "\n"
+    for end, outcome in (("model written, all done\n", "succeeded"), ("", "unknown")):
+        found = judged(tmp_path, head + end + noise + noise.replace("in:", "in atexit callback:"))
+        assert found["outcome"] == outcome, found
 
 
 @pytest.mark.parametrize("number, words", [(2, "Ctrl-C"), (15, "SIGTERM"), (1, "SIGHUP")])

@@ -167,6 +167,11 @@ def loop(local_rank, name, bad, style):
         total = idist.all_reduce(torch.ones(4 if name != "size" or rank != bad else 6))
         say(f"step {step} loss {0.5 / (step + 1):.4f} sum {total[0].item():.0f}")
         time.sleep(0.1)
+    if name == "lock":
+        say("waits for the lock of its cache")
+        if rank == bad:
+            time.sleep(600)
+        say("has the lock of its cache")
     if name == "monitored":
         if rank != bad:
             dist.monitored_barrier(timeout=timedelta(seconds=3))

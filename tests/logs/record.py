@@ -122,6 +122,7 @@ CASES = {
     "fork-segv": ("fork", "segv", 3, 1, "", "failed", {CRASH}, [1]),
     "fork-shape": ("fork", "shape", 3, 1, "", "failed", {SIZE}, None),
     "fork-lengths": ("fork", "lengths", 3, 1, "", "failed", {SIZE}, [1]),
+    "fork-lock": ("fork", "lock", 3, 1, "", "failed", {LATE}, [1]),
     "fork-node": ("fork", "ok", 2, 0, "--nodes 2", "failed", {CLIENTS}, [2, 3]),  # the second was not started
     "fork-noise": ("fork", "noise", 3, 1, "", "succeeded", {None}, []),
     "fork-port": ("fork", "ok", 3, 0, "", "failed", {PORT}, [0]),  # port 2222 was taken

@@ -688,6 +688,29 @@ def training(local_rank):
     average.update(1.0)
     print(float(average.compute()))
 """),
+    "changed-in-place": Rule(
+        "error", "{name} is used as this rank's own after all_reduce has written the result into it",
+        "`all_reduce` changes a tensor in place, and returns that tensor: both names are the sum.",
+        "Reduce a copy: `idist.all_reduce(mine.clone())`.",
+        """import torch
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    mine = torch.tensor(idist.get_rank() + 1.0)
+    total = idist.all_reduce(mine)
+    print(f"{mine.item()} of {total.item()}")
+""",
+        "rank 0 prints `3.0 of 3.0`",
+        """import torch
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    mine = torch.tensor(idist.get_rank() + 1.0)
+    total = idist.all_reduce(mine.clone())
+    print(f"{mine.item()} of {total.item()}")
+"""),
     "ragged-all-gather": Rule(
         "error", "all_gather of tensors whose length differs between ranks ({name})",
         "Shapes are not compared: one rank is aborted, or the result is garbage.",
@@ -2392,8 +2415,10 @@ def origin(node, scope) -> str:
             elif found is not None and found.is_function:
                 if d < 4 and not reads_all(n, s):
                     pending += [(v, x, d + 1) for v, _, x in returned(found)]
-            elif LOSS.search(last) and last[:1].islower():
-                local = True
+            elif LOSS.search(last) and last[:1].islower() or last in LOADERS:
+                local = True  # a loader: what its batches hold
+            elif last == "enumerate":
+                pending += [(a, s, d) for a in n.args[:1]]
             elif last in PASSES_ON:
                 pending += [(a, s, d) for a in n.args]
                 if isinstance(n.func, ast.Attribute):
@@ -2414,7 +2439,10 @@ def origin(node, scope) -> str:
             if any(n.id in x.reduced for x in all_scopes(s)):
                 return "reduced"
             values = values_of(n, s)
-            known = [v for v in values if v[0] is not None and v[0] is not n]
+            known = [v for v in values if v[0] is not None and v[0] is not n and not (
+                v[1] == 0 and isinstance(v[0], ast.Starred) and last_name(v[0].value) == "enumerate")]
+            if is_batch(n, values):
+                local = True
             if d < 4:
                 pending += [(v, x, d + 1) for v, _, x in known]
             if not known and values and re.search(r"loss(es)?$", n.id, re.I):
@@ -2425,11 +2453,21 @@ def origin(node, scope) -> str:
                 pending += [(v, s, d + 1) for v in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
             pending.append((n.value, s, d))
+            local = local or not isinstance(n.slice, (ast.Slice, ast.Constant)) and looks_at_rank(n.slice, s)
         elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
             pending.append((n.elt, s, d))
         elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.IfExp, ast.Starred)):
             pending += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
     return "local" if local else ""
+
+
+LOADERS = {"auto_dataloader", "DataLoader"}
+
+
+def is_batch(name, values):
+    """Whether a name is the batch that the step of an engine is given."""
+    return any(v is None and s.is_function and is_step_of_engine(s) and s.parameters[1:2] == [name.id]
+               for v, _, s in values)
 
 
 PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item", "detach", "cpu", "mean", "sum", "max",
@@ -3282,6 +3320,7 @@ def rule_calls(module, report):
             if last == "all_reduce":
                 check_reduction(call, scope, report)
                 check_reduced_twice(call, scope, report)
+                check_in_place(call, scope, report)
             if last == "all_gather":
                 check_ragged(call, scope, report)
             if last in ("Parallel", "initialize", "spawn"):
@@ -3402,12 +3441,83 @@ def check_reduced_twice(call, scope, report):
             if not attached_plain(s.module, name):
                 return report.add("reduced-twice", call, scope.module, name=written(node))
             continue
+        if isinstance(node, ast.Subscript) and is_run_metrics(node.value):
+            return report.add("reduced-twice", call, scope.module, name=written(node))
+        if isinstance(node, ast.Subscript) and all(is_run_metrics(v) for v in kept_in(node.value, s) or [None]):
+            return report.add("reduced-twice", call, scope.module, name=written(node))
         if isinstance(node, ast.Name):
             if depth < 3:
                 pending += [(v, x, depth + 1) for v, i, x in values_of(node, s) if v is not None and i is None
                          and v is not node]
             continue
         pending += [(c, s, depth) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+
+
+def is_run_metrics(node):
+    """`evaluator.run(data).metrics`"""
+    return isinstance(node, ast.Attribute) and node.attr == "metrics" and isinstance(
+        node.value, ast.Call) and last_name(node.value) == "run"
+
+
+def kept_in(node, scope):
+    """All that is put into a dict that begins empty: the expressions; [] if it is none, or something else is done."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return []
+    found, wanted = [], chain(node)
+    first = [v for v, i, _ in values_of(node, scope) if not (isinstance(v, ast.Dict) and not v.keys)]
+    homes = [scope, *(scope.owner.functions.values() if scope.owner is not None else ())]
+    for f in dict.fromkeys(homes):
+        for n in own_nodes(f.node):
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "update" and chain(
+                    n.func.value) == wanted:
+                found += n.args or [n]
+            elif isinstance(n, ast.Assign) and any(isinstance(t, ast.Subscript) and chain(t.value) == wanted
+                                                   for t in n.targets):
+                found.append(n.value)
+    return [*first, *found]
+
+
+def check_in_place(call, scope, report):
+    """`total = all_reduce(mine)` and `mine` afterwards, a tensor: it is the total by then."""
+    value = keyword(call, "tensor", 0)
+    if not isinstance(value, ast.Name) or grouped(call) or not is_tensor(value, scope):
+        return
+    for later in following(call, value.id, scope):
+        for n in ast.walk(later):
+            if isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Load):
+                return report.add("changed-in-place", n, scope.module, name=value.id)
+        if any(isinstance(n, ast.Name) and n.id == value.id for n in ast.walk(later)):
+            return
+
+
+def following(call, name, scope):
+    """The statements of its block that follow `other = call`, if that is the statement of the call."""
+    for n in [scope.node, *own_nodes(scope.node)]:
+        for block in (getattr(n, part, None) for part in ("body", "orelse", "finalbody")):
+            for i, statement in enumerate(block if isinstance(block, list) else ()):
+                if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1 and (
+                        isinstance(statement.targets[0], ast.Name) and statement.targets[0].id != name):
+                    return block[i + 1 :]
+    return []
+
+
+def is_tensor(node, scope, depth=0):
+    """Whether a value is seen to be a tensor: made by torch, or by a method of one, here or where it is handed over."""
+    if depth > 4:
+        return False
+    if isinstance(node, ast.Call):
+        if resolve(node.func, scope).startswith("torch.") and last_name(node) not in ("item", "manual_seed", "device"):
+            return True
+        return last_name(node) in KEEPS_LENGTH | {"sum", "mean"} - {"numpy"} and isinstance(
+            node.func, ast.Attribute) and is_tensor(node.func.value, scope, depth + 1)
+    if isinstance(node, ast.BinOp):
+        return is_tensor(node.left, scope, depth + 1) or is_tensor(node.right, scope, depth + 1)
+    if not isinstance(node, ast.Name):
+        return False
+    values = values_of(node, scope)
+    given = [(v, i, x) for v, i, s in values for v, i, x in (handed(node.id, s) if v is None else [(v, i, s)])]
+    return bool(given) and all(v is not None and i is None and v is not node and is_tensor(v, x, depth + 1)
+                               for v, i, x in given)
 
 
 def attached_plain(module, name):

@@ -203,12 +203,15 @@ class Lane:
 
     def __init__(self, rank):
         self.rank, self.first, self.last, self.heard, self.step, self.lines = rank, None, None, [], None, 0
+        self.recent = deque(maxlen=12)  # its lines without their numbers
 
     def hear(self, order, source, line, text):
         if self.first is None:
             self.first = order
         if self.last is None or order >= self.last[0]:
             self.last = (order, source, line, text)
+            named = SAID_RANK.search(text)
+            self.recent.append(re.sub(r"\d+", "#", text[named.end() if named else 0 :].strip()))
         if not self.heard or order - self.heard[-1] > 0:
             self.heard.append(order)
             if len(self.heard) > 400:
@@ -286,6 +289,7 @@ class Source:
 
     def __init__(self, name, parts, rank=None, size=0):
         self.name, self.parts, self.rank, self.size = name, parts, rank, size
+        self.words = []  # its last lines, without errors that Python ignored
 
 
 def find_sources(paths):
@@ -494,6 +498,7 @@ class Scanner:
         self.budget = OPENING if job.world is None else 10  # lines still to be read because of an earlier one
         self.alive = {}  # ranks heard of in the piece before, when only samples are read
         self.tail, self.searched, self.pending = b"", 0, []
+        self.opening = set()  # the first lines, without their numbers
 
     def run(self):
         carry, base = b"", self.job.bytes
@@ -521,6 +526,7 @@ class Scanner:
         self.finish()
         text = [line for line in clean(self.tail[-16384:]).split("\n") if line.strip()]
         self.job.tails.append((self.source, self.line - 1, text[-12:]))
+        self.source.words = without_ignored(text)[-12:]
 
     def finish(self):
         """Signs of completion among the last lines, which the search may have passed over."""
@@ -559,6 +565,9 @@ class Scanner:
                 begin, self.budget = max(begin, at), 2
             line += data.count(b"\n", at, begin)
             at, line = self.stretch(data, begin, end, line, base)
+        if self.line == 1:
+            head = clean(data[:8192]).split(HEADER)[0]
+            self.opening = {form(line) for line in head.split("\n")[:40]} - {""}
         self.again(data, end, base, after)
         self.line = after
         self.tail = (self.tail + data[max(0, end - 16384) : end])[-32768:]
@@ -571,7 +580,7 @@ class Scanner:
         for hard, following in zip(hards, [*hards[1:], base + end]):
             start = max(0, hard - base)
             stop = min(end, max(start, following - base), start + SEARCHED)
-            for m in islice(AGAIN.finditer(data, start, stop), 200):
+            for m in islice(self.beginnings(data, start, stop), 200):
                 begin = data.rfind(b"\n", max(0, m.start() - LINE), m.start()) + 1
                 text = clean(data[begin : min(end, begin + 300)].split(b"\n")[0])
                 if re.match(r"(?:\d+: )?(?:\[\w+\]: ?)*\s\s+", text):
@@ -585,6 +594,15 @@ class Scanner:
         self.searched = self.searched + end if hards[-1:] == self.pending else 0
         self.pending = hards[-1:]
         self.reader.hards = [] if self.searched > SEARCHED else hards[-1:]
+
+    def beginnings(self, data, start, stop):
+        """Matches at which a program may begin: by its words, or by a line like one of the first of this source."""
+        yield from AGAIN.finditer(data, start, stop)
+        if data.find(b"ChildFailedError", start) >= 0:
+            return  # torchrun has given up
+        for m in islice(re.finditer(rb"(?m)^.{10,200}$", data[:stop][start : start + 65536]), 200):
+            if form(clean(m[0])) in self.opening:
+                yield re.compile(re.escape(m[0])).search(data, start, stop)
 
     def next_mark(self, data, at, end, found):
         """Where the next word of interest stands, or -1. `found` remembers what was looked up."""
@@ -690,6 +708,33 @@ class Scanner:
 
 
 GLUE = tuple(b"%c" % c for c in b"0123456789)]")  # what a rank's line ends with to which another's is glued
+REPEATED = re.compile(r"(?i)torch/distributed|warn|error|traceback|epoch|step|iter|batch|loss|%|File ")
+
+
+def form(line):
+    """A line without its numbers; "" for one that a program may well repeat, or that a launcher writes."""
+    text = line[ONLY_PREFIX.match(line).end() :].strip()
+    return "" if len(text) < 10 or REPEATED.search(line) else re.sub(r"\d+", "#", text)
+
+
+def without_ignored(lines):
+    """The lines without what Python reports of an exception in a __del__ or at exit, and goes on."""
+    kept, inside = [], False
+    for line in lines:
+        prefix = ONLY_PREFIX.match(line)[0]
+        text, indent = line[len(prefix) :], len(prefix) - len(prefix.rstrip())
+        if "Exception ignored" in text:
+            inside = True
+        elif not inside:
+            kept.append(line)
+        elif indent < 2 and HEADER not in line:  # its last line
+            m = RAISED.match(text)
+            inside = False
+            if not m or not RAISES.search(m["name"]):
+                kept.append(line)
+    return kept
+
+
 STEP = re.compile(r"(?i)\b(?:(ep(?:och)?)|(step|iter(?:ation)?|batch|global_step|it))[\s=:\[#]{0,3}(\d+)")
 
 
@@ -800,7 +845,7 @@ COMPLETE = re.compile(
 )
 ENDING = re.compile(  # a last line that says that the work is over
     r"(?i)(?:^|[\s:\]])(?:done|finished|finish|completed?|final|bye|all good|success(?:ful(?:ly)?)?|succeeded|ok"
-    r"|passed|exiting normally"
+    r"|passed|exiting normally|exit(?:ed|ing)?(?! (?:code|status|with|on|when|if|from)\b)|over(?=[\s.!]*$)"
     r"|best (?:model|score|accuracy)|test (?:accuracy|loss|score)|saved (?:final|last)|total time)\b"
 )
 COUNTED = re.compile(  # the work is over, after so many steps
@@ -1658,7 +1703,7 @@ def went_on(job, e):
 def ended_well(case, earlier):
     """Succeeded, or not known. `earlier` is the verdict on an attempt before, or None."""
     job, completes = case.job, case.of("complete")
-    lasts = [(source, number, lines) for source, number, lines in job.tails if lines]
+    lasts = [(source, number, source.words) for source, number, _ in job.tails if source.words]
     running = {s.name: n for s, n, lines in lasts if in_progress(lines[-1])}  # breaks off in the middle of its work
     good = [e for e in completes if case.is_last(e) and not (e.source in running and e.line < running[e.source])]
     strong = bool(good)
@@ -1769,6 +1814,19 @@ def stopped_first(case, gap_of_steps=1):
             if later >= 1 and gap > 0 and len(counts) > 1 and max(x.lines for x in early) < min(x.lines for x in late):
                 return sorted(lane.rank for lane in early)
     return []
+
+
+def stopped_where_others_went_on(case):
+    """The rank whose last line is one that others wrote before the line with which all of them end."""
+    recent = {r: list(case.lines[r].recent) for r in case.ranks if r in case.lines and case.lines[r].recent}
+    if len(recent) < case.world or case.world < 3:
+        return []
+    usual, count = Counter(lines[-1] for lines in recent.values()).most_common(1)[0]
+    odd = [r for r, lines in recent.items() if lines[-1] != usual]
+    if len(odd) != 1 or count != case.world - 1:
+        return []
+    passed = recent[odd[0]][-1]
+    return odd if any(passed in lines[:-1] for r, lines in recent.items() if r != odd[0]) else []
 
 
 def odd_ones(waits):
@@ -2605,7 +2663,7 @@ def waited(case):
         )
     if odd is None:  # two groups of the same size
         return halves(case, lates + case.echoes, few, many, first)
-    silent = stopped_first(case)
+    silent = stopped_first(case) or stopped_where_others_went_on(case)
     if silent and len(silent) < case.world:
         return absent_rank(case, silent, base, first, waits, dumps, behind=True)
     seen = [*lates[:2], *[(lane.last[1:]) for lane in list(case.lines.values())[:1] if lane.last]]
@@ -3138,6 +3196,18 @@ def explain(paths, rules=None, report=None, tick=None):
     return job, judge(job, rules or load_rules())
 
 
+def chain_of(stack):
+    """[(frames, last line, "during" or "cause" or "")] of the exceptions of a traceback, the oldest first; the third
+    says how the next one came of it."""
+    parts = re.split(r"\n(During handling of the above|The above exception was the direct cause)[^\n]*\n", stack)
+    found = []
+    for text, follows in zip(parts[::2], [*parts[1::2], ""]):
+        lines = text.strip().split("\n")
+        frames = [(m[1], int(m[2]), m[3]) for line in lines if (m := FRAME.match(line))]
+        found.append((frames, lines[-1], "during" if follows[:6] == "During" else "cause" if follows else ""))
+    return found
+
+
 def error_file(job, source):
     """torchrun's error file of one rank: its exception and the time."""
     try:
@@ -3152,7 +3222,11 @@ def error_file(job, source):
             stack, stamp, text = "", None, str(message)
     except (OSError, ValueError, KeyError, TypeError):
         return
-    frames = [(m[1], int(m[2]), m[3]) for line in stack.split("\n") if (m := FRAME.match(line))]
+    *before, frames = chain_of(stack)
+    chain = [
+        Event("cause of another", source.rank, source.name, 1, end[:600], 0, frames=f, end=end[:900], link=link)
+        for f, end, link in reversed(before)
+    ]
     name = text.split(":")[0].split(".")[-1]
     job.bytes += len(stack)
     local = time.localtime(stamp) if stamp else None
@@ -3171,7 +3245,8 @@ def error_file(job, source):
             text[:600],
             job.bytes,
             time=stamp,
-            frames=frames,
+            frames=frames[0],
+            chain=chain,
             uncaught=True,
             type=name,
             end=text[:900],

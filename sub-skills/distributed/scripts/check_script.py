@@ -2149,6 +2149,8 @@ def call_on_ranks(node, scope, depth):
     if found is None and not node.args and isinstance(node.func, ast.Attribute) and last in (
             "item", "tolist", "bool", "any", "all", "sum", "cpu", "detach", "float", "int", "long"):
         inner = value_on_ranks(node.func.value, scope, depth + 1)
+        if inner == LOCAL:
+            return LOCAL
         return RANKED if varies(inner) and only_its_own(node.func.value, scope) else UNKNOWN
     if found is not None and found.is_function:
         return result_on_ranks(found, depth)
@@ -2419,7 +2421,7 @@ def origin(node, scope) -> str:
                 local = True  # a loader: what its batches hold
             elif last == "enumerate":
                 pending += [(a, s, d) for a in n.args[:1]]
-            elif last in PASSES_ON:
+            elif last in PASSES_ON or found is None and model_kind(n.func, s, n) == "wrapped":
                 pending += [(a, s, d) for a in n.args]
                 if isinstance(n.func, ast.Attribute):
                     pending.append((n.func.value, s, d))
@@ -2472,7 +2474,7 @@ def is_batch(name, values):
 
 PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item", "detach", "cpu", "mean", "sum", "max",
              "min", "any", "all", "tensor", "norm", "round", "exp", "sqrt", "numpy", "backward", "stack", "cat",
-             "fmean"}
+             "fmean", "square", "pow", "log", "softmax", "sigmoid", "clone", "double"}
 
 
 def filled_with(name, scope):
@@ -3477,16 +3479,20 @@ def kept_in(node, scope):
     return [*first, *found]
 
 
+FORM = {"device", "shape", "dtype", "ndim", "size", "dim", "numel", "requires_grad"}  # a reduction does not change it
+
+
 def check_in_place(call, scope, report):
     """`total = all_reduce(mine)` and `mine` afterwards, a tensor: it is the total by then."""
     value = keyword(call, "tensor", 0)
     if not isinstance(value, ast.Name) or grouped(call) or not is_tensor(value, scope):
         return
     for later in following(call, value.id, scope):
+        spared = {id(n.value) for n in ast.walk(later) if isinstance(n, ast.Attribute) and n.attr in FORM}
         for n in ast.walk(later):
-            if isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Load):
+            if isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Load) and id(n) not in spared:
                 return report.add("changed-in-place", n, scope.module, name=value.id)
-        if any(isinstance(n, ast.Name) and n.id == value.id for n in ast.walk(later)):
+        if any(isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Store) for n in ast.walk(later)):
             return
 
 

@@ -3253,7 +3253,8 @@ def judge(state):
     said = set()  # places: one call that does several such things is one mistake
     for effect, reach, node in sorted(state.sites, key=lambda site: ORDER.get(site[0].kind, 9)):
         local = "L" in reach
-        if node in said or effect.kind == "wrapped":
+        spot = node.lineno, node.col_offset
+        if spot in said or effect.kind == "wrapped":
             continue
         if state.guard:
             rule = {"stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}.get(
@@ -3272,7 +3273,7 @@ def judge(state):
                     "attach": "handler-under-rank-guard",
                     "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
                     "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
-        said.add(node)
+        said.add(spot)
         name = f"{effect.name}, in this order," if node in state.crossed else effect.name
         report.add(rule, node, module, name=name, via=effect.via, where=effect.line)
 

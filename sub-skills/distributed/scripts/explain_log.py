@@ -190,6 +190,7 @@ class Event:
         self.time, self.count, self.frames, self.uncaught, self.code, self.type = None, 1, [], False, None, ""
         self.chain, self.process, self.end = [], None, text  # chain: what came before it, newest first
         self.sure = True  # of an exception: torch or a launcher said that it was the end
+        self.record = None  # of an exception that was logged: (line, text) of the message above it
         self.ignored = False  # of an exception: in a __del__ or at exit, which Python reports and goes on
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
@@ -877,7 +878,7 @@ class Reader:
         self.job, self.source, self.labelled = job, source, False
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
-        self.before = {}  # stream -> the line before
+        self.before, self.noted = {}, {}  # stream -> the line before, and its number
         self.speaker = (None, 0)  # rank and number of the last record of an error that names its rank in its own way
         self.next_rank = None  # of the traceback that a parent quotes
         self.table = None  # entry of torchrun's failure table in progress
@@ -1040,6 +1041,7 @@ class Reader:
             "chained": False,
             "quoting": False,  # the line before was a frame, or source below it
             "logged": logged,
+            "record": (self.noted[stream], self.before[stream]) if logged and stream in self.noted else None,
             "table": self.table["rank"] if self.table and "rank" in self.table else None,
         }
 
@@ -1098,6 +1100,7 @@ class Reader:
             began=tb["line"],
             spawned=tb["spawned"],
             ignored=tb["ignored"],
+            record=tb["record"],
         )
         kept = self.job.add(e)
         if kept is e or kept.kind == "exception":
@@ -1209,7 +1212,7 @@ class Reader:
     # -- everything else
     def other(self, text, rank, line, order, stamp, hooked):
         job, wanted = self.job, 0
-        self.before[rank if rank is not None else "?"] = text
+        self.before[rank if rank is not None else "?"], self.noted[rank if rank is not None else "?"] = text, line
         if rank is None and LOGGED.search(text) and (m := SPEAKER.search(text)):
             self.speaker = (int(m[1]), line)
         if m := WORLD.search(text):
@@ -2785,9 +2788,11 @@ def absent_rank(case, absent, base, first, waits, dumps, behind=False):
         and len([e for e in case.lates + case.echoes if e.rank is not None]) + 1 >= case.world
         and not behind
     )
+    record = errors[0].record if errors else None
     evidence_ = [
         first,
         *stopping[-1:],
+        (errors[0].source, *record) if record else None,
         *errors[:1],
         last_line(case, absent),
         *[case.exits[r] for r in absent[:1] if r in case.exits],

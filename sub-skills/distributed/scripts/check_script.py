@@ -1881,7 +1881,9 @@ def entries(node, scope, depth=0) -> tuple:
     if isinstance(node, (ast.Name, ast.Attribute)):
         inner = []
         for value, index, s in values_of(node, scope):
-            if value is None and isinstance(node, ast.Name):
+            if value is None and is_rest(node, s):
+                inner += [entries_of_rest(c, s, x) for c, x in calls_of(s)] or [({}, False)]
+            elif value is None and isinstance(node, ast.Name):
                 inner += [entries(v, x, depth + 1) for v, _, x in handed(node.id, s, True)] or [({}, False)]
             else:
                 inner.append(entries(value, s, depth + 1) if index is None and value is not node else ({}, False))
@@ -1891,6 +1893,19 @@ def entries(node, scope, depth=0) -> tuple:
         later, closed = entries_put_in(node, scope)
         return {k: [*found.get(k, ()), *later.get(k, ())] for k in {**found, **later}}, whole and closed
     return merged([entries(v, s, depth + 1) for v, s in sources(node, scope, depth + 1) if v is not node])
+
+
+def is_rest(node, scope):
+    """Whether a name is the `**rest` of a function."""
+    rest = getattr(getattr(scope.node, "args", None), "kwarg", None)
+    return rest is not None and isinstance(node, ast.Name) and node.id == rest.arg
+
+
+def entries_of_rest(call, function, scope):
+    """What a call puts into the `**rest` of a function."""
+    named = {a.arg for a in [*function.node.args.args, *function.node.args.kwonlyargs]}
+    found, whole = keywords_of(call, scope)
+    return {k: v for k, v in found.items() if k not in named}, whole
 
 
 def entries_of_call(node, scope, depth):
@@ -2550,14 +2565,20 @@ def is_metric(node, scope, depth=0):
     return False
 
 
-def containers(node, scope):
-    """[(expression, scope)]: what a name stands for; of a call of the project what it returns, one deep."""
+def containers(node, scope, depth=0):
+    """[(expression, scope)]: what a name stands for, also as a parameter; of a call of the project what it returns."""
     found = []
     for value, index, s in values_of(node, scope):
         function = definition(value.func, s) if isinstance(value, ast.Call) and index is None else None
+        if depth > 4 or index is not None:
+            continue
         if function is not None and function.is_function:
-            found += [(v, x) for made, _, inner in returned(function) for v, _, x in values_of(made, inner)]
-        elif index is None:
+            found += [pair for made, _, inner in returned(function) for pair in containers(made, inner, depth + 1)]
+        elif value is None and isinstance(node, ast.Name):
+            found += [pair for v, _, x in handed(node.id, s) for pair in containers(v, x, depth + 1)]
+        elif isinstance(value, (ast.Name, ast.Attribute)) and value is not node:
+            found += containers(value, s, depth + 1)
+        else:
             found.append((value, s))
     return found
 
@@ -2681,8 +2702,16 @@ def effects_at(call, scope):
         return [Effect("query", last, here)]
     if named(name, "ClearMLSaver"):
         return [Effect("collective", last, here)]
+    if "ZeroRedundancyOptimizer" in scope.module.source and isinstance(call.func, (ast.Name, ast.Attribute)) and any(
+            isinstance(v, ast.Call) and named(resolve(v.func, s), "Checkpoint", "ModelCheckpoint")
+            for v, i, s in values_of(call.func, scope) if i is None):
+        return [Effect("collective", f"{written(call.func)}, a Checkpoint of a ZeroRedundancyOptimizer,", here)]
     if not isinstance(call.func, ast.Attribute):
         found = definition(call.func, scope)
+        if found is None and isinstance(call.func, ast.Name):  # a parameter: a step that is wrapped
+            given = {id(d): d for v, _, x in handed(call.func.id, scope)
+                     if (d := definition(v, x)) is not None and d.is_function}
+            found = next(iter(given.values())) if len(given) == 1 else None
         if found is not None:
             return called(found, call)
         return []
@@ -2713,7 +2742,17 @@ def effects_at(call, scope):
     if last == "add_event_handler" and len(call.args) > 1:
         return handler_effects(call.args[1], scope, here)
     found = definition(call.func, scope)
+    if found is not None and isinstance(receiver, ast.Name) and receiver.id == "self" and found.is_function:
+        return [e for f in (found, *overridden(found)) for e in called(f, call)]
     return called(found, call) if found is not None else []
+
+
+def overridden(function):
+    """The methods of classes of the same file that stand in for this one in a class that inherits it."""
+    if function.owner is None:
+        return []
+    return [s.functions[function.name] for s in function.module.scopes if isinstance(s.node, ast.ClassDef)
+            and s is not function.owner and function.name in s.functions and function.owner in lineage(s)]
 
 
 def handler_effects(handler, scope, line):
@@ -3160,6 +3199,7 @@ def visit_call(call, reach, state):
         if found is not None and found.is_function and not differs(reach) and any(
                 e.name == "torch.distributed.init_process_group" for e in effects_of(found)):
             state.own_group = True
+            state.queried = any(resolve(c.func, found) == IDIST + "sync" for c in found.calls)
     if is_one_rank_only(call.func, state.scope) and call.args:
         function = definition(call.args[0], state.scope)
         for effect in effects_of(function)[:1] if function is not None and function.is_function else ():
@@ -3492,7 +3532,7 @@ def check_in_place(call, scope, report):
         spared = {id(n.value) for n in ast.walk(later) if isinstance(n, ast.Attribute) and n.attr in FORM}
         for n in ast.walk(later):
             if isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Load) and id(n) not in spared:
-                return report.add("changed-in-place", n, scope.module, name=value.id)
+                return report.add("changed-in-place", call, scope.module, name=value.id)
         if any(isinstance(n, ast.Name) and n.id == value.id and isinstance(n.ctx, ast.Store) for n in ast.walk(later)):
             return
 
@@ -4038,7 +4078,8 @@ def kind_of(node, scope, depth):
 
 def option_kind(key, scope, depth):
     """What an option of the command line is."""
-    if not isinstance(key, str) or any(v is not None for v, _, _ in scope.module.assigned.get(key, ())):
+    if not isinstance(key, str) or any(v is not None and getattr(v, "attr", "") != key
+                                       for v, _, _ in scope.module.assigned.get(key, ())):
         return ""
     for s in scope.module.scopes:
         for call in s.calls:
@@ -4102,6 +4143,9 @@ def check_spawned(call, function, given, made, scope, report):
         if found is not None and isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if found.parent.is_function:
                 report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, a function inside a function")
+            elif replaced := replaced_by(found):
+                report.add("spawn-unpicklable", call, module,
+                           given=f"`{found.name}`, which a decorator replaces by `{replaced}`, a function inside it,")
             elif found.module is module and below_main_guard(found.node, module):
                 report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, which only the main program has")
         for value in given:
@@ -4113,6 +4157,20 @@ def check_spawned(call, function, given, made, scope, report):
                 break
     if at_import(scope, call, module):
         report.add("spawn-without-main-guard", call, module)
+
+
+def replaced_by(function):
+    """The name of the nested function, without functools.wraps, that a decorator of the project returns instead."""
+    for decorator in function.node.decorator_list:
+        made = definition(decorator, function.parent)
+        if made is None or not made.is_function:
+            continue
+        for value, _, s in returned(made):
+            inner = definition(value, s)
+            if inner is not None and isinstance(inner.node, ast.FunctionDef) and inner.parent is made and not (
+                    inner.node.decorator_list):
+                return inner.name
+    return ""
 
 
 def below_main_guard(node, module):
@@ -4738,8 +4796,13 @@ def chosen_by_generator(function, depth=0):
     for call in function.calls:
         generator = keyword(call, "generator")
         counts = [n for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call) and last_name(n) == "len"]
-        if generator is not None and library(call.func, function) in ("torch.randint", "torch.multinomial") and (
-                counts or last_name(call) == "multinomial"):
+        source = function.name in ("__iter__", "__next__") and function.owner is not None and not class_sees_rank(
+            function.owner)
+        if generator is not None and (
+                library(call.func, function) in ("torch.randint", "torch.multinomial") and (
+                    counts or last_name(call) == "multinomial")
+                or source and drawn(ast.Call(func=call.func, args=call.args, keywords=[]), function) == "torch"
+                and last_name(call) != "randperm"):
             found.append((generator, function))
         inner = definition(call.func, function) if depth < 2 else None
         if inner is not None and inner.is_function and inner is not function:
@@ -5012,8 +5075,9 @@ def rule_wrapped_attributes(module, report):
                 continue
             if node.attr.startswith("_") or node.attr in WRAPPED_HAS or node.lineno in safe:
                 continue
-            made = wrapping(node.value, scope)
-            if made is not None:
+            plain_name = isinstance(node.value, (ast.Name, ast.Attribute))
+            if wrapping(node.value, scope) is not None or plain_name and (
+                    model_kind(node.value, scope, node) == "wrapped"):
                 report.add("attribute-of-wrapped-model", node, module, name=written(node), given=node.attr)
 
 
@@ -5026,6 +5090,8 @@ def check_wrapped_twice(call, scope, report):
 def check_wrapping_helper(call, scope, report):
     """A call of a function of the project that wraps what it is given, with a model that is wrapped already."""
     function = definition(call.func, scope)
+    if function is not None and isinstance(function.node, ast.ClassDef):
+        function = method(function, "__init__")
     if function is None or not function.is_function or isinstance(function.node, ast.Lambda):
         return
     offset = int(function.parameters[:1] in (["self"], ["cls"]) and function.owner is not None)
@@ -5283,12 +5349,30 @@ def models_saved(node, scope, depth=0) -> list:
 
 
 @kept
+def unpacked_from_call(node, scope):
+    """[(expression, scope)]: where a name is one of several values that a function of the project returns."""
+    values = values_of(node, scope) if isinstance(node, ast.Name) else []
+    if len(values) != 1 or values[0][1] is None or not isinstance(values[0][0], ast.Call):
+        return []
+    call, index, s = values[0]
+    function = definition(call.func, s)
+    made = returned(function) if function is not None and function.is_function else []
+    if not all(isinstance(v, ast.Tuple) and index < len(v.elts) for v, _, _ in made):
+        return []
+    return [(v.elts[index], x) for v, _, x in made]
+
+
+@kept
 def model_kind(node, scope, at, depth=0) -> str:
     """"wrapped" or "bare" for a model at a place, by its callers where it is a parameter; "" if unknown."""
     if depth > 4:
         return ""
     if isinstance(node, ast.Call) and any(constant(a) == "module" for a in node.args):  # getattr(model, "module", …)
         return "bare"
+    unpacked = unpacked_from_call(node, scope)
+    if unpacked:
+        kinds = {"wrapped" if is_wrapped(v, s, v) else "" for v, s in unpacked}
+        return kinds.pop() if len(kinds) == 1 else ""
     if isinstance(node, ast.Name) and node.id in scope.bound and all(v is None for v, _ in scope.bound[node.id]):
         kinds = {model_kind(v, s, v, depth + 1) for v, _, s in handed(node.id, scope)}
         return kinds.pop() if len(kinds) == 1 else ""

@@ -62,13 +62,16 @@ def heart(entry):
             assert link.target in urls, f"README.md:{link.line}: the package does not name {link.target}"
     entry.says(f"Its heart is {idist.__name__}.", f"but for those marked {claims.NOT_VERIFIED}, has been run")
     table = read_page("evals/RESULTS.md").entries
-    rows = [row for e in table for t in e.tables if t.rows[0][0] == "with" for row in t.rows[1:]]
-    none, bundle = ([row[1:] for row in rows if row[0] == condition] for condition in ("none", "bundle"))
+    rows = [row for e in table for t in e.tables if t.rows[0][:2] == ["with", "runs"] for row in t.rows[1:]]
+    none, bundle, other = (
+        [row[1:] for row in rows if row[0] == condition] for condition in ("none", "bundle", "other"))
     counted = ((none, 0), (none, 1), (bundle, 1))
     runs, right, better = (sum(int(row[n].split()[0]) for row in side) for side, n in counted)
     entry.says(f"of {runs} runs an agent did {right} right without the skill, {better} with it, in "
                + ", then in ".join(f"{slow[3]} and {quick[3]} s" for slow, quick in zip(none, bundle, strict=True))
                + " (medians).")
+    assert other[0][1].split("(")[1] == none[-1][1].split("(")[1], "the other skill and none differ"
+    entry.says(f"With another public skill it was {other[0][1].split()[0]} of {other[0][0]}, no better than without.")
 
 
 @proves("README.md#install")

@@ -116,6 +116,26 @@ def test_what_python_ignores_after_the_end_is_no_end(tmp_path):
         assert found["outcome"] == outcome, found
 
 
+@pytest.mark.parametrize("last", ["starting over", "rank 0: waiting to exit", "rank 1: exit code 3", "cleanup on exit"])
+def test_a_last_line_that_says_no_end(last, tmp_path):
+    head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
+    assert judged(tmp_path, head + last + "\n")["outcome"] == "unknown"
+
+
+def test_a_number_in_brackets_is_no_shape(tmp_path):
+    """Of ranks that count their epochs in brackets the one that is behind did not send another tensor."""
+    text = log("fork-lengths")
+    assert judged(tmp_path, text)["cause"] == program().IDS["size"]
+    text = re.sub(r"samples \((\d),\)", r"epoch [\1] of [9]", text)
+    assert "epoch [6]" in text and judged(tmp_path, text)["cause"] != program().IDS["size"]
+
+
+def test_the_line_of_a_message_is_the_line_where_it_stands():
+    found = verdict(LOGS / "torchrun-swallow.log")
+    said, = (e for e in found["evidence"] if "could not write the summary" in e["text"])
+    assert said["text"] in log("torchrun-swallow").split("\n")[said["line"] - 1]
+
+
 @pytest.mark.parametrize("number, words", [(2, "Ctrl-C"), (15, "SIGTERM"), (1, "SIGHUP")])
 def test_the_signal_is_named(number, words, tmp_path):
     text = log("torchrun-interrupt")

@@ -690,7 +690,7 @@ def training(local_rank):
 """),
     "changed-in-place": Rule(
         "error", "{name} is used as this rank's own after all_reduce has written the result into it",
-        "`all_reduce` changes a tensor in place, and returns that tensor: both names are the sum.",
+        "`all_reduce` changes a tensor in place, and returns that tensor: both names are the result.",
         "Reduce a copy: `idist.all_reduce(mine.clone())`.",
         """import torch
 import ignite.distributed as idist
@@ -1903,7 +1903,7 @@ def is_rest(node, scope):
 
 def entries_of_rest(call, function, scope):
     """What a call puts into the `**rest` of a function."""
-    named = {a.arg for a in [*function.node.args.args, *function.node.args.kwonlyargs]}
+    named = {*function.parameters, *(a.arg for a in function.node.args.kwonlyargs)}
     found, whole = keywords_of(call, scope)
     return {k: v for k, v in found.items() if k not in named}, whole
 
@@ -2432,8 +2432,8 @@ def origin(node, scope) -> str:
             elif found is not None and found.is_function:
                 if d < 4 and not reads_all(n, s):
                     pending += [(v, x, d + 1) for v, _, x in returned(found)]
-            elif LOSS.search(last) and last[:1].islower() or last in LOADERS:
-                local = True  # a loader: what its batches hold
+            elif LOSS.search(last) and last[:1].islower() or is_sharded_loader(n):
+                local = True  # of a loader: what its batches hold
             elif last == "enumerate":
                 pending += [(a, s, d) for a in n.args[:1]]
             elif last in PASSES_ON or found is None and model_kind(n.func, s, n) == "wrapped":
@@ -2478,7 +2478,10 @@ def origin(node, scope) -> str:
     return "local" if local else ""
 
 
-LOADERS = {"auto_dataloader", "DataLoader"}
+def is_sharded_loader(call):
+    """Whether a call makes a loader that gives each rank its own batches."""
+    return last_name(call) == "auto_dataloader" or last_name(call) == "DataLoader" and any(
+        k.arg in ("sampler", "batch_sampler") for k in call.keywords)
 
 
 def is_batch(name, values):
@@ -2547,7 +2550,7 @@ def is_metric(node, scope, depth=0):
         inner = node.value
         if isinstance(inner, ast.Call) and last_name(inner) in ("items", "values") and not inner.args:
             inner = inner.func.value
-        for value, s in containers(inner, scope):
+        for value, s in sources(inner, scope):
             items = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
             if any(is_metric(v, s, depth + 1) for v in items if not isinstance(v, ast.Starred)):
                 return True
@@ -2555,7 +2558,7 @@ def is_metric(node, scope, depth=0):
     if isinstance(node, ast.BinOp):
         return is_metric(node.left, scope, depth + 1) or is_metric(node.right, scope, depth + 1)
     if isinstance(node, ast.Subscript):
-        for value, s in containers(node.value, scope):
+        for value, s in sources(node.value, scope):
             if isinstance(value, ast.Dict) and any(is_metric(v, s, depth + 1) for v in value.values):
                 return True
         return False
@@ -2563,24 +2566,6 @@ def is_metric(node, scope, depth=0):
         if value is not None and value is not node and index is None and is_metric(value, s, depth + 1):
             return True
     return False
-
-
-def containers(node, scope, depth=0):
-    """[(expression, scope)]: what a name stands for, also as a parameter; of a call of the project what it returns."""
-    found = []
-    for value, index, s in values_of(node, scope):
-        function = definition(value.func, s) if isinstance(value, ast.Call) and index is None else None
-        if depth > 4 or index is not None:
-            continue
-        if function is not None and function.is_function:
-            found += [pair for made, _, inner in returned(function) for pair in containers(made, inner, depth + 1)]
-        elif value is None and isinstance(node, ast.Name):
-            found += [pair for v, _, x in handed(node.id, s) for pair in containers(v, x, depth + 1)]
-        elif isinstance(value, (ast.Name, ast.Attribute)) and value is not node:
-            found += containers(value, s, depth + 1)
-        else:
-            found.append((value, s))
-    return found
 
 
 def metric_class(owner, depth=0):
@@ -3199,7 +3184,7 @@ def visit_call(call, reach, state):
         if found is not None and found.is_function and not differs(reach) and any(
                 e.name == "torch.distributed.init_process_group" for e in effects_of(found)):
             state.own_group = True
-            state.queried = any(resolve(c.func, found) == IDIST + "sync" for c in found.calls)
+            state.queried = state.queried or any(resolve(c.func, found) == IDIST + "sync" for c in found.calls)
     if is_one_rank_only(call.func, state.scope) and call.args:
         function = definition(call.args[0], state.scope)
         for effect in effects_of(function)[:1] if function is not None and function.is_function else ():
@@ -3484,9 +3469,7 @@ def check_reduced_twice(call, scope, report):
             if not attached_plain(s.module, name):
                 return report.add("reduced-twice", call, scope.module, name=written(node))
             continue
-        if isinstance(node, ast.Subscript) and is_run_metrics(node.value):
-            return report.add("reduced-twice", call, scope.module, name=written(node))
-        if isinstance(node, ast.Subscript) and all(is_run_metrics(v) for v in kept_in(node.value, s) or [None]):
+        if isinstance(node, ast.Subscript) and all(is_run_metrics(v) for v in kept_in(node.value, s)):
             return report.add("reduced-twice", call, scope.module, name=written(node))
         if isinstance(node, ast.Name):
             if depth < 3:
@@ -3503,9 +3486,9 @@ def is_run_metrics(node):
 
 
 def kept_in(node, scope):
-    """All that is put into a dict that begins empty: the expressions; [] if it is none, or something else is done."""
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return []
+    """What a dict holds: the expressions that it is, or is updated with, or its values; the node itself if none."""
+    if not isinstance(node, (ast.Name, ast.Attribute)) or is_run_metrics(node):
+        return [node]
     found, wanted = [], chain(node)
     first = [v for v, i, _ in values_of(node, scope) if not (isinstance(v, ast.Dict) and not v.keys)]
     homes = [scope, *(scope.owner.functions.values() if scope.owner is not None else ())]
@@ -3517,7 +3500,7 @@ def kept_in(node, scope):
             elif isinstance(n, ast.Assign) and any(isinstance(t, ast.Subscript) and chain(t.value) == wanted
                                                    for t in n.targets):
                 found.append(n.value)
-    return [*first, *found]
+    return [*first, *found] or [node]
 
 
 FORM = {"device", "shape", "dtype", "ndim", "size", "dim", "numel", "requires_grad"}  # a reduction does not change it
@@ -3549,22 +3532,18 @@ def following(call, name, scope):
 
 
 def is_tensor(node, scope, depth=0):
-    """Whether a value is seen to be a tensor: made by torch, or by a method of one, here or where it is handed over."""
-    if depth > 4:
-        return False
-    if isinstance(node, ast.Call):
-        if resolve(node.func, scope).startswith("torch.") and last_name(node) not in ("item", "manual_seed", "device"):
-            return True
-        return last_name(node) in KEEPS_LENGTH | {"sum", "mean"} - {"numpy"} and isinstance(
-            node.func, ast.Attribute) and is_tensor(node.func.value, scope, depth + 1)
+    """Whether a value is seen to be a tensor, wherever it comes from: made by torch, or by a method of one."""
+    found = sources(node, scope) if depth < 4 else []
+    return bool(found) and all(makes_tensor(v, s, depth) for v, s in found)
+
+
+def makes_tensor(node, scope, depth):
     if isinstance(node, ast.BinOp):
         return is_tensor(node.left, scope, depth + 1) or is_tensor(node.right, scope, depth + 1)
-    if not isinstance(node, ast.Name):
+    if not isinstance(node, ast.Call) or last_name(node) in ("item", "manual_seed", "device", "numpy"):
         return False
-    values = values_of(node, scope)
-    given = [(v, i, x) for v, i, s in values for v, i, x in (handed(node.id, s) if v is None else [(v, i, s)])]
-    return bool(given) and all(v is not None and i is None and v is not node and is_tensor(v, x, depth + 1)
-                               for v, i, x in given)
+    return resolve(node.func, scope).startswith("torch.") or last_name(node) in KEEPS_LENGTH | {"sum", "mean"} and (
+        isinstance(node.func, ast.Attribute) and is_tensor(node.func.value, scope, depth + 1))
 
 
 def attached_plain(module, name):
@@ -3704,7 +3683,8 @@ def ragged_list(node, scope, depth=0):
             if isinstance(value, ast.List) and not value.elts:
                 inside = [s, *(s.owner.functions.values() if isinstance(node, ast.Attribute) and s.owner else ())]
                 if isinstance(node, ast.Name):
-                    inside += [f for f in s.module.scopes if f.is_function and node.id not in f.bound and within(f, s)]
+                    inside += [f for f in s.module.scopes
+                               if f.is_function and node.id not in f.bound and s in all_scopes(f)]
                 why = next(filter(None, (filled_raggedly(node, f, depth) for f in dict.fromkeys(inside))), "")
             elif value is not None and index is None and value is not node:
                 why = joined_ragged(value, s, depth + 1)
@@ -3713,15 +3693,6 @@ def ragged_list(node, scope, depth=0):
             if why:
                 return why
     return ""
-
-
-def within(scope, outer):
-    """Whether a function is defined inside another."""
-    while scope.parent is not None:
-        scope = scope.parent
-        if scope is outer:
-            return True
-    return False
 
 
 def filled_raggedly(name, scope, depth):
@@ -4741,8 +4712,9 @@ def written_args(call):
 
 RANDOM_TRANSFORM = re.compile(r"^(Random[A-Z]\w+|ColorJitter|AutoAugment|TrivialAugmentWide|RandAugment|AugMix|MixUp|"
                               r"CutMix|ElasticTransform|GaussNoise|GaussianNoise)$")
-TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal",
-               "multinomial", "poisson"}
+TORCH_DRAWS = {"torch." + last for last in (
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal",
+    "multinomial", "poisson")}
 DRAWS = {"random": {"random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "gauss",
                     "normalvariate", "betavariate"},
          "numpy.random": {"random", "rand", "randn", "randint", "choice", "shuffle", "permutation", "uniform", "normal",
@@ -4766,7 +4738,7 @@ def drawn(call, scope):
     """From which generator, that all of a process share, a call draws: "torch", "random", "numpy.random" or ""."""
     name = library(call.func, scope)
     head, _, last = name.rpartition(".")
-    if head == "torch" and last in TORCH_DRAWS:
+    if name in TORCH_DRAWS:
         return "" if keyword(call, "generator") is not None else "torch"
     if last in DRAWS.get(head, ()):
         return head
@@ -4792,22 +4764,24 @@ def feeds(function):
 
 def chosen_by_generator(function, depth=0):
     """[(generator, scope)]: generators of their own by which a function chooses samples, also one or two calls deep."""
-    found = []
-    for call in function.calls:
-        generator = keyword(call, "generator")
-        counts = [n for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call) and last_name(n) == "len"]
-        source = function.name in ("__iter__", "__next__") and function.owner is not None and not class_sees_rank(
-            function.owner)
-        if generator is not None and (
-                library(call.func, function) in ("torch.randint", "torch.multinomial") and (
-                    counts or last_name(call) == "multinomial")
-                or source and drawn(ast.Call(func=call.func, args=call.args, keywords=[]), function) == "torch"
-                and last_name(call) != "randperm"):
-            found.append((generator, function))
-        inner = definition(call.func, function) if depth < 2 else None
+    found = [(keyword(c, "generator"), function) for c in function.calls
+             if keyword(c, "generator") is not None and chooses(c, function)]
+    for call in function.calls if depth < 2 else ():
+        inner = definition(call.func, function)
         if inner is not None and inner.is_function and inner is not function:
             found += chosen_by_generator(inner, depth + 1)
     return found
+
+
+def chooses(call, function):
+    """Whether a call draws what each rank should draw for itself: which samples, or in an endless source the samples.
+    What all ranks draw alike on purpose, such as a permutation to be shared, or one of three tasks, does not count."""
+    name = library(call.func, function)
+    if name == "torch.multinomial" or name == "torch.randint" and any(
+            isinstance(n, ast.Call) and last_name(n) == "len" for a in call.args for n in ast.walk(a)):
+        return True
+    return name in TORCH_DRAWS - {"torch.randperm"} and function.name in ("__iter__", "__next__") and (
+        function.owner is not None and not class_sees_rank(function.owner))
 
 
 def seeds_of(generator, scope):
@@ -4858,11 +4832,7 @@ def rule_same_seed(module, report):
     """One seed for all ranks, and random numbers that each of them draws while it trains."""
     if not is_distributed(module) or is_test(module):
         return
-    chosen = {id(v): (v, x) for f in module.scopes if f.is_function and feeds(f)
-              for generator, s in chosen_by_generator(f) for v, x in seeds_of(generator, s)}
-    for seed, s in chosen.values():
-        if s.module is module and runs_on_ranks(s) and not looks_at_rank(seed, s):
-            report.add("same-seed", seed, module)
+    check_own_generators(module, report)
     seeds = [(c, s) for s in module.scopes for c in s.calls if library(c.func, s) in SEEDS and (
         c.args or c.keywords)]
     if not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")
@@ -4878,6 +4848,15 @@ def rule_same_seed(module, report):
             if running & set(SEEDS[library(call.func, scope)]):
                 report.add("same-seed", call, module)
                 break
+
+
+def check_own_generators(module, report):
+    """The same of generators of their own, at the place where the seed is given."""
+    chosen = {id(v): (v, x) for f in module.scopes if f.is_function and feeds(f)
+              for generator, s in chosen_by_generator(f) for v, x in seeds_of(generator, s)}
+    for seed, s in chosen.values():
+        if s.module is module and runs_on_ranks(s) and not looks_at_rank(seed, s):
+            report.add("same-seed", seed, module)
 
 
 @kept
@@ -5357,9 +5336,8 @@ def unpacked_from_call(node, scope):
     call, index, s = values[0]
     function = definition(call.func, s)
     made = returned(function) if function is not None and function.is_function else []
-    if not all(isinstance(v, ast.Tuple) and index < len(v.elts) for v, _, _ in made):
-        return []
-    return [(v.elts[index], x) for v, _, x in made]
+    found = [(part(v, index), x) for v, _, x in made]
+    return [] if any(v is None for v, _ in found) else found
 
 
 @kept
@@ -5838,6 +5816,7 @@ GENERIC = {
     "spawn-unpicklable": "the processes are started with something that they cannot be given",
     "unknown-argument": "a call of idist is given an argument that it does not take",
     "reduction-op": "no reduction that idist.all_reduce knows",
+    "changed-in-place": "a tensor is used as this rank's own after all_reduce has written the result into it",
     "reduced-twice": "a value that is of all ranks already is reduced again",
     "group-in-loop": "a collective is given a list of ranks again and again",
     "unsharded-data": "data that are not divided between the ranks",

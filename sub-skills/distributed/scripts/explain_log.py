@@ -453,6 +453,7 @@ AGAIN = re.compile(  # signs that a program begins
     rb"|processing group)|Spawn function '|- Run '|\b[Ww]orld[_ ]size ?[=:]? ?\d|\b[Rr]ank \d+ of \d"
     rb"|\b[Ee]p(?:och)?[ :=\[#]{0,2}[01]\b|: start\b|\b[Ss]tarting (?:training|epoch|from)"
 )
+A_LINE = re.compile(rb"(?m)^.{10,200}$")
 SEARCHED = 64 << 20  # bytes after a failure that are searched for such a sign
 OPENING, CLOSING = 200, 40  # lines at both ends of a source that are read in any case
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -601,9 +602,9 @@ class Scanner:
         yield from AGAIN.finditer(data, start, stop)
         if data.find(b"ChildFailedError", start) >= 0:
             return  # torchrun has given up
-        for m in islice(re.finditer(rb"(?m)^.{10,200}$", data[:stop][start : start + 65536]), 200):
+        for m in islice(A_LINE.finditer(data, start, min(stop, start + 65536)), 200):
             if form(clean(m[0])) in self.opening:
-                yield re.compile(re.escape(m[0])).search(data, start, stop)
+                yield m
 
     def next_mark(self, data, at, end, found):
         """Where the next word of interest stands, or -1. `found` remembers what was looked up."""
@@ -846,7 +847,8 @@ COMPLETE = re.compile(
 )
 ENDING = re.compile(  # a last line that says that the work is over
     r"(?i)(?:^|[\s:\]])(?:done|finished|finish|completed?|final|bye|all good|success(?:ful(?:ly)?)?|succeeded|ok"
-    r"|passed|exiting normally|exit(?:ed|ing)?(?! (?:code|status|with|on|when|if|from)\b)|over(?=[\s.!]*$)"
+    r"|passed|exiting normally|(?<!to )(?<!on )(?<!before )(?<!until )exit(?:ed|ing)?(?=[\s.!]*$)"
+    r"|(?:training|run|job|work)(?: is)? over(?=[\s.!]*$)"
     r"|best (?:model|score|accuracy)|test (?:accuracy|loss|score)|saved (?:final|last)|total time)\b"
 )
 COUNTED = re.compile(  # the work is over, after so many steps
@@ -878,7 +880,7 @@ class Reader:
         self.job, self.source, self.labelled = job, source, False
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
-        self.before, self.noted = {}, {}  # stream -> the line before, and its number
+        self.before = {}  # stream -> (number, text) of the line before
         self.speaker = (None, 0)  # rank and number of the last record of an error that names its rank in its own way
         self.next_rank = None  # of the traceback that a parent quotes
         self.table = None  # entry of torchrun's failure table in progress
@@ -954,12 +956,12 @@ class Reader:
             return 8
         if tb and tb["quoting"]:  # the program's source below a frame is nothing that the job said
             if text.startswith("    ") and HEADER not in text:
-                self.before[stream] = text
+                self.before[stream] = (line, text)
                 return 12
             tb["quoting"] = False
         stamp = stamp or when(full)
         if text.startswith(("Exception in thread", "Exception ignored")):
-            self.before[stream] = text
+            self.before[stream] = (line, text)
             return 4
         if text.startswith(("SyntaxError: ", "IndentationError: ")) and not tb:
             self.event(
@@ -1022,13 +1024,14 @@ class Reader:
         self.next_rank = None
         if chain and given is None and getattr(last, "spawned", False):
             given = last.rank  # the parent quotes the whole chain
-        logged = bool(LOGGED.search(self.before.get(stream, "")) or LOGGED.search(text.split(HEADER)[0]))
+        before = self.before.get(stream, (line, ""))
+        logged = bool(LOGGED.search(before[1]) or LOGGED.search(text.split(HEADER)[0]))
         if rank is None and self.speaker[1] == line - 1:  # logging writes a record and its traceback at once
             rank = self.speaker[0]
         self.open[stream] = {
             "inner": inner,
-            "thread": bool(re.search(r"Exception (?:in thread|ignored)", self.before.get(stream, ""))),
-            "ignored": "Exception ignored" in self.before.get(stream, ""),
+            "thread": bool(re.search(r"Exception (?:in thread|ignored)", before[1])),
+            "ignored": "Exception ignored" in before[1],
             "frames": [],
             "line": line,
             "order": order,
@@ -1041,7 +1044,7 @@ class Reader:
             "chained": False,
             "quoting": False,  # the line before was a frame, or source below it
             "logged": logged,
-            "record": (self.noted[stream], self.before[stream]) if logged and stream in self.noted else None,
+            "record": before if LOGGED.search(before[1]) else None,
             "table": self.table["rank"] if self.table and "rank" in self.table else None,
         }
 
@@ -1212,7 +1215,7 @@ class Reader:
     # -- everything else
     def other(self, text, rank, line, order, stamp, hooked):
         job, wanted = self.job, 0
-        self.before[rank if rank is not None else "?"], self.noted[rank if rank is not None else "?"] = text, line
+        self.before[rank if rank is not None else "?"] = (line, text)
         if rank is None and LOGGED.search(text) and (m := SPEAKER.search(text)):
             self.speaker = (int(m[1]), line)
         if m := WORLD.search(text):
@@ -1585,7 +1588,7 @@ def met_old_addresses(verdict, earlier, case):
         "failed",
         IDS["again"],
         earlier.guilty,
-        victims_of(case, earlier.guilty) if earlier.guilty else (),
+        victims_of(case, earlier.guilty),
         f"{earlier.text} Started again, the ranks met the addresses of the attempt before: {verdict.text}",
         earlier.confidence,
         [*earlier.evidence[:3], *verdict.evidence[:1]],
@@ -1763,7 +1766,7 @@ def ended_well(case, earlier):
 def is_of_work(case):
     """Whether the log is that of a training or the like, and not of some other program that ends with "done"."""
     job = case.job
-    return bool(job.lanes or job.world or job.launcher or job.events and job.of("exception", "dump", "engine")) or any(
+    return bool(job.lanes or job.world or job.launcher or job.of("exception", "dump", "engine")) or any(
         WORK.search(line) for _, _, lines in job.tails for line in lines
     )
 
@@ -1884,7 +1887,9 @@ def failed(case):
 
 
 def victims_of(case, guilty):
-    """Ranks that suffered: all others of the world that are known to have been there."""
+    """Ranks that suffered: all others of the world that are known to have been there; none while nobody is guilty."""
+    if not guilty:
+        return []
     there = set(case.lines) | set(case.exits) | {e.rank for e in case.echoes + case.lates if e.rank is not None}
     there |= case.ranks if case.world <= 65536 else set()
     return sorted(there - set(guilty))
@@ -1908,14 +1913,13 @@ def mismatch(case):
     odd, few, many = odd_ones(waits)
     text = "In one collective the ranks sent tensors of different shape or dtype, or were in different collectives"
     confidence, guilty = "medium", []
-    shapes = shapes_said(case)
+    shapes, lines = shapes_said(case)
     named = re.search(r"Detected mismatch between collectives on ranks\. Rank (\d+)", " ".join(e.end for e in found))
     if odd:
         guilty = odd
         text += f": {ranks_text(odd)} at {few[0]}:{few[1]} {few[2]}, the others at {many[0]}:{many[1]} {many[2]}"
     elif shapes:
         guilty = shapes
-        lines = [last_line(case, [r]) for r in (guilty[0], min(case.ranks - set(guilty)))]
         text += f"; by what they last said it is {ranks_text(guilty)}: {short(fold(lines[0][2]), 100)}"
         waits = [*lines, *waits]
     elif aborted and len(aborted) * 2 > case.world > 2:
@@ -1936,18 +1940,21 @@ def mismatch(case):
         "failed",
         IDS["size"],
         guilty,
-        victims_of(case, guilty) if guilty else (),
+        victims_of(case, guilty),
         text + ".",
         confidence,
         [*found[:2], *waits[:2]],
     )
 
 
-SHAPE = re.compile(r"[(\[]\s*\d+(?:\s*,\s*\d+)*,?\s*[\])]")
+SHAPE = re.compile(  # (4,), (3, 4), [3, 4], size([4]), and not a number in brackets, as of an epoch
+    r"\(\s*\d+\s*,[\s\d,]*\)|\[\s*\d+(?:\s*,\s*\d+)+\s*\]|(?i:shape|size)\W{0,3}[(\[]\s*\d+\s*[)\]]"
+)
 
 
 def shapes_said(case):
-    """Ranks whose last line gives another shape than most ranks' do, all lines being alike but for their numbers."""
+    """(ranks, lines): ranks whose last line gives another shape than most ranks' do, all lines being alike but for
+    their numbers; the last line of one of them, and of another rank. ([], []) where it cannot be told."""
     said = {}
     for rank in case.ranks:
         line = last_line(case, [rank])
@@ -1955,12 +1962,13 @@ def shapes_said(case):
         words = line[2][named.start() if named else 0 :].strip() if line else ""
         found = SHAPE.findall(words)
         if not found:
-            return []
+            return [], []
         said[rank] = re.sub(r"\d+", "#", words), tuple(re.sub(r"\s", "", x) for x in found)
     usual = Counter(shape for _, shape in said.values()).most_common(1)
     if not usual or len({words for words, _ in said.values()}) > 1 or 2 * usual[0][1] <= len(said):
-        return []
-    return sorted(r for r, (_, shape) in said.items() if shape != usual[0][0])
+        return [], []
+    odd = sorted(r for r, (_, shape) in said.items() if shape != usual[0][0])
+    return odd, [last_line(case, [r]) for r in (*odd[:1], min(case.ranks - set(odd)))] if odd else []
 
 
 def aborted_at_exit(case):
@@ -1976,7 +1984,7 @@ def aborted_at_exit(case):
         "failed",
         IDS["exit"],
         guilty,
-        victims_of(case, guilty) if guilty else (),
+        victims_of(case, guilty),
         f"{ranks_text(guilty).capitalize() if guilty else 'A rank'} aborted in C++ without a message, as a rank does "
         f"whose process group outlives its training.",
         "medium",
@@ -2138,7 +2146,7 @@ def killed_without_code(case):
             "failed",
             IDS["crash"],
             guilty,
-            victims_of(case, guilty) if guilty else (),
+            victims_of(case, guilty),
             text,
             "high" if guilty else "medium",
             [*natives[:2], *dumps[:1], *case.echoes[:1]],
@@ -2155,7 +2163,7 @@ def killed_without_code(case):
             "failed",
             IDS["crash" if crash else "kill"],
             guilty,
-            victims_of(case, guilty) if guilty else (),
+            victims_of(case, guilty),
             text,
             "medium",
             [first, *case.echoes[:2]],
@@ -2259,7 +2267,7 @@ def raised(case):
         "failed",
         cause,
         guilty,
-        victims_of(case, guilty) if guilty else (),
+        victims_of(case, guilty),
         text,
         confidence,
         [*seen, *echoes[:2]],
@@ -2511,7 +2519,7 @@ def stacks(case):
             "failed" if case.lates or case.exits else "unknown" if not waiting else "failed",
             IDS["late"],
             guilty,
-            victims_of(case, guilty) if guilty else (),
+            victims_of(case, guilty),
             text,
             "high" if guilty else "medium",
             [(d.source, d.line, d.text + " " + spot(d)), *(list(waiting.values())[:2]), *case.lates[:1]],
@@ -2538,7 +2546,7 @@ def stacks(case):
                 "failed",
                 scene.id if scene else IDS["apart"],
                 few if clear else (),
-                victims_of(case, few) if clear and few else (),
+                victims_of(case, few if clear else ()),
                 text,
                 "medium" if clear else "low",
                 [waiting[k] for k in ordered[0][1][:1] + ordered[-1][1][:1]],
@@ -2637,8 +2645,8 @@ def waited(case):
         if case.of("cut"):  # the others may have said so after the end of this log
             verdict.confidence = "low"
         return verdict
-    if shapes := shapes_said(case):
-        lines = [last_line(case, [r]) for r in (shapes[0], min(case.ranks - set(shapes)))]
+    shapes, lines = shapes_said(case)
+    if shapes:
         text = f"{ranks_text(shapes).capitalize()} came with another shape than the others, by what they last said"
         return Verdict(
             "failed", IDS["size"], shapes, victims_of(case, shapes), text + ".", "medium", [*lines, *lates[:2]]
@@ -2704,7 +2712,7 @@ def never_joined(case, lates, came, world):
         "failed",
         IDS["clients"],
         guilty,
-        victims_of(case, guilty) if guilty else (),
+        victims_of(case, guilty),
         text,
         "high" if sure else "medium",
         [first, *[e for e in lates if e is not first][:1], last_line(case, guilty)],
@@ -2731,7 +2739,7 @@ def behind_rank_0(case, lates):
         "failed",
         IDS["clients"],
         guilty,
-        victims_of(case, guilty) if guilty else (),
+        victims_of(case, guilty),
         text,
         "medium" if guilty else "low",
         [*lates[:2], last_line(case, guilty)],
@@ -2985,7 +2993,7 @@ def cut_short(case):
             "failed",
             None,
             guilty if everyone else names,
-            victims_of(case, names) if names and not everyone else (),
+            victims_of(case, () if everyone else names),
             text,
             "low" if not engine else "medium",
             [first, *engine[:1]],
@@ -3227,7 +3235,7 @@ def error_file(job, source):
             stack, stamp, text = "", None, str(message)
     except (OSError, ValueError, KeyError, TypeError):
         return
-    *before, frames = chain_of(stack)
+    *before, (frames, _, _) = chain_of(stack)
     chain = [
         Event("cause of another", source.rank, source.name, 1, end[:600], 0, frames=f, end=end[:900], link=link)
         for f, end, link in reversed(before)
@@ -3250,7 +3258,7 @@ def error_file(job, source):
             text[:600],
             job.bytes,
             time=stamp,
-            frames=frames[0],
+            frames=frames,
             chain=chain,
             uncaught=True,
             type=name,
@@ -3460,11 +3468,11 @@ COPY = r"""
 **Fix** start as many as WORLD_SIZE, or correct it; `timeout=timedelta(minutes=10)` only if a rank really starts late. **Check**
 <!-- log: kind=timeout text=/waiting for clients/ text=/wait timeout after \d+ ?ms/ -->
 ### `Gloo connectFullMesh failed with …`
-**Means** the ranks found the store but not each other: on some host the host name resolves to 127.0.0.1 or to a card that the others cannot reach, and gloo listens there. Gloo may warn `Unable to resolve hostname to a (local) address. Using the loopback address as fallback.` One side can hang while the other fails. With nccl it comes as well, because Ignite opens a gloo group to count processes per node. **Check**
+**Means** the ranks found the store but not each other. If torchrun has started them again: [Restarted ranks do not find each other](#restarted-ranks-do-not-find-each-other). Otherwise on some host the host name resolves to 127.0.0.1 or to a card that the others cannot reach, and gloo listens there. Gloo may warn `Unable to resolve hostname to a (local) address. Using the loopback address as fallback.` One side can hang while the other fails. With nccl it comes as well, because Ignite opens a gloo group to count processes per node. **Check**
 **Fix** on each host the name of the card that reaches the others, as `ip -br addr` lists it: `export GLOO_SOCKET_IFNAME=eth0` before torchrun or srun; or correct `/etc/hosts`. **Check**
 ### Restarted ranks do not find each other
 **Means** torchrun with `--max-restarts` keeps one store for all attempts, with the addresses of the ranks that ended: who asks before its peer has written anew gets an old one, and ends with `Gloo connectFullMesh failed with …` (`Connection refused`). **Check**
-**Fix** `--standalone` or `--rdzv_backend=c10d`, and `export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` before torchrun: with it the ranks of each attempt make a store of their own. With `--master_addr` there is no such switch. Mend what ended the first attempt, too. **Check**
+**Fix** `--standalone` or `--rdzv_backend=c10d`, and `export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` before torchrun: with it the ranks of each attempt make a store of their own. With `--master_addr` that changes nothing. Mend what ended the first attempt, too. **Check**
 ### `Unable to find address for: …`
 **Means** `GLOO_SOCKET_IFNAME` names a card that this host does not have; names differ between hosts. **Check**
 **Fix** set it per host, or unset it on one host. **Check**

@@ -167,7 +167,8 @@ def gloo_on_loopback(entry):
         loopback = "remote=[127.0.0.1]"
         assert any(loopback in out.message for out in failed)
         entry.says(f"{loopback} in the text")
-        entry.says("on some host the host name resolves to 127.0.0.1 or to a card that the others cannot reach")
+        entry.says("Otherwise on some host the host name resolves to 127.0.0.1")
+        entry.says("or to a card that the others cannot reach")
         cards = [hosts.interface(host) for host in range(2)]
         fixed = on_hosts(hosts, folder, cards)
         assert values(fixed) == [2, 2]
@@ -206,43 +207,54 @@ def gloo_on_loopback(entry):
     assert values(run_world(2, groups, init="torch")) == [["gloo"], ["gloo"]]
     entry.says("With nccl it comes as well, because Ignite opens a gloo group to count processes per node.")
     entry.says("idist.all_reduce(1) is the world size")
-    entry.says("the ranks found the store but not each other:", "and gloo listens there.")
+    entry.says("the ranks found the store but not each other.", "and gloo listens there.")
     entry.says("on each host the name of the card that reaches the others, as ip")
 
 
-@symptom("restarted-ranks-do-not-find-each-other")
-def addresses_of_the_attempt_before(entry):
-    restarts, first = "TORCHELASTIC_RESTART_COUNT", "0"
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
-    def share(rank):
-        idist.initialize("gloo", timeout=2 * SECOND)
-        total = idist.all_reduce(1)
-        idist.finalize()
-        return total
+
+def share(rank):
+    idist.initialize("gloo", timeout=2 * SECOND)
+    total = idist.all_reduce(1)
+    idist.finalize()
+    return total
+
+
+def refused_after_a_restart() -> str:
+    """What a rank says that is started a second time by an agent whose store outlives its ranks, as torchrun's does,
+    and asks before its peer has written its new address. Which of two ranks connects, gloo decides by their ports:
+    with an old one it is chance, so that it is told again until it is this one."""
 
     def late(rank):
         time.sleep(1 - rank)
         return share(rank)
 
-    def attempts(second):
-        """Two attempts by the store of an agent, which outlives them, as torchrun's does."""
+    for _ in range(24):
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         env = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(store.port)}
-        assert values(run_world(2, share, init=None, env=env | {restarts: first})) == [2, 2]
-        return run_world(2, second, init=None, env=env | {restarts: "1"}, limit=4)
-
-    for _ in range(24):  # which of two ranks connects, gloo decides by their ports: with an old one it is chance
-        early = attempts(late)[1]
+        assert values(run_world(2, share, init=None, env=env | {RESTARTS: "0"})) == [2, 2]
+        early = run_world(2, late, init=None, env=env | {RESTARTS: "1"}, limit=6)[1]
         if early.error:
             break
-    text, refused = "Gloo connectFullMesh failed with", raised(early, "RuntimeError")
+    return raised(early, "RuntimeError")
+
+
+@symptom("gloo-connectfullmesh-failed-with-")
+def gloo_after_a_restart(entry):
+    entry.heading(refused_after_a_restart())
+    entry.says("If torchrun has started them again: Restarted ranks do not find each other.")
+
+
+@symptom("restarted-ranks-do-not-find-each-other")
+def addresses_of_the_attempt_before(entry):
+    restarts, first = RESTARTS, "0"
+    text, refused = "Gloo connectFullMesh failed with", refused_after_a_restart()
     assert refused.startswith(text) and "Connection refused" in refused
-    entry.says("keeps one store for all attempts, with the addresses of the ranks that ended:")
+    entry.says("with the addresses of the ranks that ended:")
     entry.says("who asks before its peer has written anew gets an old one,")
     entry.says(f"and ends with {text} … (Connection refused).")
-    entry.says(f"Check {restarts} is above {first}.")
-    assert parse_args(["--max-restarts=2", "job.py"]).max_restarts == 2
-    entry.says("torchrun with --max-restarts keeps one store")
+    entry.says(f"Check {restarts} in a rank's environment is above {first}.")
     fix = "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
     name, value = fix.removeprefix("export ").split("=")
     for handler, own in ((DynamicRendezvousHandler, True), (StaticTCPRendezvous, False)):
@@ -252,9 +264,23 @@ def addresses_of_the_attempt_before(entry):
     options = parse_args(["--rdzv_backend=c10d", "--standalone", "--master_addr=host0", "job.py"])
     assert (options.rdzv_backend, options.standalone, options.master_addr) == ("c10d", True, "host0")
     entry.says(f"--standalone or --rdzv_backend=c10d, and {fix} before torchrun")
-    entry.says("with it the ranks of each attempt make a store of their own.")
-    entry.says("With --master_addr there is no such switch.")
+    entry.says("With --master_addr that changes nothing.")
     entry.says("Mend what ended the first attempt, too.")
+
+    def found_in_the_store():
+        """In the first attempt leave a mark and die; in the second say whether it is still there."""
+        store, rank, _ = next(dist.rendezvous("env://"))
+        if os.environ[restarts] == first:
+            store.set("mark", str(rank))
+            store.get("mark")
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen = store.check(["mark"])
+        store.set(f"seen by {rank}", "")
+        store.wait(["seen by 0", "seen by 1"])
+        if rank == 0:  # which may keep the store
+            store.wait(["left by 1"])
+        store.set(f"left by {rank}", "")
+        return seen
 
     def killed_once():
         if os.environ["RANK"] == "1" and os.environ[restarts] == first:
@@ -262,16 +288,21 @@ def addresses_of_the_attempt_before(entry):
             os.kill(os.getpid(), signal.SIGKILL)
         return share(int(os.environ["RANK"]))
 
-    def launched():
+    def launched(work):
         with tempfile.TemporaryDirectory() as folder:
             config = LaunchConfig(
                 min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="again", rdzv_backend="c10d",
                 rdzv_endpoint="localhost:0", max_restarts=1, monitor_interval=0.1, start_method="fork",
                 logs_specs=DefaultLogsSpecs(log_dir=folder),
             )  # fmt: skip
-            return elastic_launch(config, killed_once)()
+            return elastic_launch(config, work)()
 
-    assert values([run_serial(launched, env={name: value})]) == [{0: 2, 1: 2}]
+    assert values([run_serial(lambda: launched(found_in_the_store), unset=(name,))]) == [{0: True, 1: True}]
+    assert values([run_serial(lambda: launched(found_in_the_store), env={name: value})]) == [{0: False, 1: False}]
+    assert parse_args(["--max-restarts=2", "job.py"]).max_restarts == 2
+    entry.says("torchrun with --max-restarts keeps one store for all attempts,")
+    entry.says("with it the ranks of each attempt make a store of their own.")
+    assert values([run_serial(lambda: launched(killed_once), env={name: value})]) == [{0: 2, 1: 2}]
     entry.says("Proof with one rank killed once, the second attempt runs to its end.")
 
 

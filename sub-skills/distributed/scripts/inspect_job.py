@@ -263,10 +263,10 @@ def children_of(table):
 
 def below(pid, children):
     """The process and everything under it."""
-    found, todo = [], [pid]
-    while todo:
-        found.append(todo.pop(0))
-        todo += [c for c in children.get(found[-1], []) if c not in found]
+    found, pending = [], [pid]
+    while pending:
+        found.append(pending.pop(0))
+        pending += [c for c in children.get(found[-1], []) if c not in found]
     return found
 
 

@@ -76,7 +76,8 @@ class MyEvents(EventEnum):
 
 
 def logged(function) -> list[str]:
-    """Messages of level ERROR and above that the call logs."""
+    """Messages of level ERROR and above that the call logs, and no engine that earlier proofs left interrupted."""
+    gc.collect()
     lines: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: lines.append(record.getMessage())

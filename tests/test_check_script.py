@@ -36,12 +36,13 @@ def programs(name: str) -> dict[str, tuple[str, dict[str, str]]]:
     return found
 
 
-def found_in(folder: Path, text: str, modules: dict[str, str] | None = None, name: str = "train.py") -> list:
-    """[(rule, line), …] of what is found in a program, with modules beside it."""
+def found_in(folder: Path, text: str, modules: dict[str, str] | None = None, name: str = "train.py",
+             whole: bool = False) -> list:
+    """[(rule, line), …] of what is found in a program with modules beside it, or in its `whole` folder."""
     for path, source in {name: text, **(modules or {})}.items():
         (folder / path).write_text(source)
-    findings, unread, read = checker.check([folder / name], strict=True)
-    assert read == 1 and not unread, unread
+    findings, unread, read = checker.check([folder if whole else folder / name], strict=True)
+    assert read == (1 + len(modules or {}) if whole else 1) and not unread, unread
     return [(f["rule"], f["line"]) for f in findings]
 
 
@@ -49,9 +50,9 @@ def test_each_seeded_mistake_is_found_at_its_line_and_nothing_else(tmp_path):
     wrong, rules = [], set()
     for number, (head, (text, modules)) in enumerate(programs("seeded.txt").items()):
         name, rule = head.split()
-        line = next(i for i, row in enumerate(text.splitlines(), 1) if "#!" in row)
+        line = next(i for t in (text, *modules.values()) for i, row in enumerate(t.splitlines(), 1) if "#!" in row)
         (folder := tmp_path / str(number)).mkdir()
-        got = found_in(folder, text, modules)
+        got = found_in(folder, text, modules, whole="#!" not in text)
         if got != [(rule, line)]:
             wrong.append(f"{name}: {rule} in line {line} is wanted, {got} found")
         rules.add(rule)

@@ -182,7 +182,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path, bad):
     (tmp_path / "null.py").write_bytes(b"import ignite\x00\n")
     (tmp_path / "python2.py").write_text("import ignite\nprint 'rank'\n")
     (tmp_path / "cookie.py").write_bytes(b"# coding: no-such-code\nimport ignite\n")
-    (tmp_path / "book.ipynb").write_text("{}")
+    (tmp_path / "book.ipynb").write_text('{"source": "import ignite"}')
+    (tmp_path / "other.ipynb").write_text("{}")
     code, out, err = call("--format", "json", tmp_path)
     report = json.loads(out)
     assert code == 1 and len(report["findings"]) == 1
@@ -191,6 +192,10 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path, bad):
     assert "line 2" in unread["broken.py"] and "notebook" in unread["book.ipynb"]
     assert len(err.splitlines()) == 5 and all("not checked" in line for line in err.splitlines())
     assert call(tmp_path / "broken.py")[0] == 2
+    for n in range(5):
+        (tmp_path / f"book{n}.ipynb").write_text('{"source": "import ignite"}')
+    err = call(tmp_path)[2].splitlines()
+    assert len(err) == 5 and any("and 5 more: not checked: a notebook" in line for line in err), err
 
 
 def test_odd_but_right_files_are_read(tmp_path):

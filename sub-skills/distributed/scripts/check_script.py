@@ -1182,7 +1182,7 @@ class Scope:
     attributes: dict = field(default_factory=dict)  # of a class: self.NAME → [(expression, index, scope), …]
     imports: dict = field(default_factory=dict)  # local name → dotted
     calls: list = field(default_factory=list)  # in this scope, nested functions apart
-    reduced: set = field(default_factory=set)  # names handed to a collective, which overwrites them
+    reduced: dict = field(default_factory=dict)  # name -> the collectives it is handed to, which overwrite it
     parameters: list = field(default_factory=list)
     answers: dict = field(default_factory=dict)  # what questions about it, or about expressions in it, were answered
     in_group: bool = False  # handed to Parallel.run or idist.spawn: the group exists when it begins
@@ -1319,7 +1319,7 @@ class Collector:
             for target in node.targets:
                 self.bind(scope, target, node.value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self.bind(scope, node.target, node.value)
+            self.bind(scope, node.target, field_default(node.value))
         elif isinstance(node, ast.NamedExpr):
             self.bind(scope, node.target, node.value)
         elif isinstance(node, ast.AugAssign):
@@ -1393,9 +1393,23 @@ class Collector:
             self.module.divided.add(text_of(target))
 
 
+def field_default(node):
+    """What a dataclass's field begins with: `field(default=…)`, `field(default_factory=…)`; the expression itself."""
+    if not (isinstance(node, ast.Call) and last_name(node) == "field"):
+        return node
+    factory = keyword(node, "default_factory")
+    if isinstance(factory, ast.Lambda):
+        return factory.body
+    if factory is not None:
+        return ast.copy_location(ast.Call(func=factory, args=[], keywords=[]), factory)
+    return keyword(node, "default") or node
+
+
 def is_world(node):
     """Whether the expression is a number of processes."""
     name = last_name(node)
+    if isinstance(node, ast.Call) and name in ("get", "getenv") and node.args:
+        return constant(node.args[0]) in ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS")
     if isinstance(node, ast.Call) and name == "int":
         return bool(node.args) and is_world(node.args[0])
     if isinstance(node, ast.Call) and name in ("max", "min"):
@@ -1864,6 +1878,11 @@ def entries(node, scope, depth=0) -> tuple:
             else:
                 whole = False
         return found, whole
+    if isinstance(node, ast.DictComp):  # of the items of another one
+        items = node.generators[0].iter
+        same = isinstance(node.key, ast.Name) and text_of(node.generators[0].target).startswith(
+            f"Tuple([{text_of(node.key)}, {text_of(node.value)}]") and last_name(items) == "items"
+        return (entries(items.func.value, scope, depth + 1)[0] if same else {}), False
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         (left, a), (right, b) = entries(node.left, scope, depth + 1), entries(node.right, scope, depth + 1)
         return {**left, **right}, a and b
@@ -1887,6 +1906,9 @@ def entries(node, scope, depth=0) -> tuple:
                 inner += [entries(v, x, depth + 1) for v, _, x in handed(node.id, s, True)] or [({}, False)]
             else:
                 inner.append(entries(value, s, depth + 1) if index is None and value is not node else ({}, False))
+        found = definition(node, scope) if not inner and isinstance(node, ast.Attribute) else None
+        if found is not None and found.is_function and is_property(found):
+            inner = [entries(v, s, depth + 1) for v, _, s in returned(found)]
         if not inner and isinstance(node, ast.Attribute):
             inner = [entries(v, s, depth + 1) for v, s in entries(node.value, scope, depth + 1)[0].get(node.attr, ())]
         found, whole = merged(inner)
@@ -2430,7 +2452,7 @@ def origin(node, scope) -> str:
                     (chain(n.func) or [""])[0] == "time" or imported(s, last) == f"time.{last}"):
                 local = True
             elif found is not None and found.is_function:
-                if d < 4 and not reads_all(n, s):
+                if d < 6 and not reads_all(n, s):
                     pending += [(v, x, d + 1) for v, _, x in returned(found)]
             elif LOSS.search(last) and last[:1].islower() or is_sharded_loader(n):
                 local = True  # of a loader: what its batches hold
@@ -2447,26 +2469,26 @@ def origin(node, scope) -> str:
                 local = True
             elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
                 local = True
-            elif d < 4:
+            elif d < 6:
                 function = definition(n, s)
                 if function is not None and function.is_function and is_property(function):
                     pending += [(v, x, d + 1) for v, _, x in returned(function)]
                 pending += [(v, x, d + 1) for v, _, x in values_of(n, s) if v is not None and v is not n]
         elif isinstance(n, ast.Name):
-            if any(n.id in x.reduced for x in all_scopes(s)):
+            if any(x is not s or reduced_before(c, n, s) for x in all_scopes(s) for c in x.reduced.get(n.id, ())):
                 return "reduced"
             values = values_of(n, s)
             known = [v for v in values if v[0] is not None and v[0] is not n and not (
                 v[1] == 0 and isinstance(v[0], ast.Starred) and last_name(v[0].value) == "enumerate")]
             if is_batch(n, values):
                 local = True
-            if d < 4:
+            if d < 6:
                 pending += [(v, x, d + 1) for v, _, x in known]
             if not known and values and re.search(r"loss(es)?$", n.id, re.I):
                 local = True  # a parameter
-            elif not known and values and d < 4:
+            elif not known and values and d < 6:
                 pending += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
-            if d < 4:
+            if d < 6:
                 pending += [(v, s, d + 1) for v in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
             pending.append((n.value, s, d))
@@ -2482,6 +2504,14 @@ def is_sharded_loader(call):
     """Whether a call makes a loader that gives each rank its own batches."""
     return last_name(call) == "auto_dataloader" or last_name(call) == "DataLoader" and any(
         k.arg in ("sampler", "batch_sampler") for k in call.keywords)
+
+
+def reduced_before(call, name, scope):
+    """Whether a reduction may have been done when a name of the same function is read: it stands before it, or in the
+    same loop."""
+    return call.lineno <= name.lineno or any(
+        isinstance(n, (ast.For, ast.While)) and n.lineno <= name.lineno and call.end_lineno <= n.end_lineno
+        for n in own_nodes(scope.node))
 
 
 def is_batch(name, values):
@@ -4181,8 +4211,9 @@ def launched_by_torchrun(module):
             if re.search(r"#|['\"]|^\s*(\$|torchrun|python|>)", line) or inside_docstring(module, number):
                 return f"line {number}"
     try:
-        beside = sorted(p for p in module.path.parent.iterdir()
-                        if p.suffix in (".sh", ".slurm", ".sbatch", ".md", ".rst", ".txt") or p.name == "Makefile")[:20]
+        there = sorted(p for p in module.path.parent.iterdir() if p != module.path)
+        beside = [p for p in there if p.suffix in (".sh", ".slurm", ".sbatch", ".md", ".rst", ".txt")
+                  or p.name == "Makefile"][:20] + [p for p in there if p.suffix == ".py"][:20]
     except OSError:
         return ""
     for path in beside:
@@ -4326,14 +4357,15 @@ def only_if_missing(node, module):
 
 
 def environment_sets(scope, depth=0):
-    """[(node that sets a variable, its name, where this function does so), …], one or two calls deep in this file."""
+    """[(node that sets a variable, its name, where this function does so), …], one to three calls deep in this file."""
     found = []
     for node in own_nodes(scope.node):
         name = environment_target(node, scope)
         if isinstance(name, str):
             found.append((node, name, node))
-        elif isinstance(node, ast.Call) and depth < 2:
-            function = definition(node.func, scope)
+        elif isinstance(node, ast.Call) and depth < 3:
+            handed_over = isinstance(node.func, ast.Attribute) and node.func.attr == "run" and node.args
+            function = definition(node.args[0] if handed_over else node.func, scope)
             if function is not None and isinstance(function.node, ast.ClassDef):
                 function = method(function, "__init__")
             if function is not None and function.module is scope.module and function is not scope:
@@ -4369,7 +4401,10 @@ def reads_variable(node, name):
 
 
 def read_after(name, line, scope):
-    return any(reads_variable(n, name) and n.lineno > line for n in own_nodes(scope.node))
+    """Whether a function, or one that it calls, reads a variable behind a line."""
+    called = [definition(c.func, scope) for c in scope.calls if c.lineno > line]
+    return any(reads_variable(n, name) and n.lineno > line for n in own_nodes(scope.node)) or any(
+        reads_variable(n, name) for f in called if f is not None and f.is_function for n in own_nodes(f.node))
 
 
 def after_finalize(name, scope):
@@ -4435,7 +4470,7 @@ def divided(node, scope, depth=0):
     if divides_by_world(node) or text_of(node) in scope.module.divided:
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
-        by = values_of(node.right, scope) if isinstance(node.right, ast.Name) else []
+        by = values_of(node.right, scope) if isinstance(node.right, (ast.Name, ast.Attribute)) else []
         if any(v is not None and i is None and is_world(v) for v, i, _ in by):
             return True
     if depth > 4:
@@ -4628,6 +4663,18 @@ def class_sees_rank(owner):
         for f in called_by)
 
 
+def several_epochs(scope):
+    """Whether a function runs an engine for more than one epoch, or loops over epochs."""
+    for call in scope.calls:
+        if last_name(call) == "run" and isinstance(call.func, ast.Attribute):
+            many = keyword(call, "max_epochs", 1)
+            if many is not None and literal(many, scope) != 1 and (
+                    is_engine(call.func.value, scope) or ENGINES.search(last_name(call.func.value))):
+                return True
+    return any(isinstance(n, ast.For) and isinstance(n.target, ast.Name) and "epoch" in n.target.id.lower()
+               for n in own_nodes(scope.node))
+
+
 def rule_set_epoch(module, report):
     """A shuffling distributed sampler, several epochs, and nobody who tells it the epoch."""
     together = [module, *importers(module, module.project)]
@@ -4637,17 +4684,10 @@ def rule_set_epoch(module, report):
         together += [t for t in imports_of(m) if t not in together]
     if any("set_epoch" in m.source or "train_sampler" in m.source for m in together):
         return
-    epochs = None
-    for scope in module.scopes:
-        for call in scope.calls:
-            if last_name(call) == "run" and isinstance(call.func, ast.Attribute):
-                many = keyword(call, "max_epochs", 1)
-                if many is not None and literal(many, scope) != 1 and is_engine(call.func.value, scope):
-                    epochs = call
-        for node in own_nodes(scope.node):
-            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and "epoch" in node.target.id.lower():
-                epochs = epochs or node
-    if epochs is None:
+    users = [m for m in [module, *importers(module, module.project)] if any(map(several_epochs, m.scopes))]
+    if module not in users and not any(starts_group(m) or "init_process_group" in m.source for m in together):
+        users = []
+    if not users:
         return
     for scope in module.scopes:
         for call in scope.calls:
@@ -5566,7 +5606,7 @@ def prepare(module):
             if name.startswith((IDIST, TORCH_DIST)) and name.rpartition(".")[2] in TORCH_COLLECTIVES and call.args:
                 inner = call.args[0]
                 if isinstance(inner, ast.Name):
-                    scope.reduced.add(inner.id)
+                    scope.reduced.setdefault(inner.id, []).append(call)
     for scope in module.scopes:
         for call in scope.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "attach" and call.args:
@@ -5672,7 +5712,8 @@ def check(paths, progress=None, strict=False):
             continue
         seen.add(absolute)
         if path.suffix == ".ipynb":
-            unread.append((path, "a notebook; convert it first: jupyter nbconvert --to script"))
+            if explicit or relevant(absolute):
+                unread.append((path, "a notebook; convert it first: jupyter nbconvert --to script"))
             continue
         if not explicit and not relevant(absolute):
             why = unparsable(absolute)
@@ -5937,8 +5978,12 @@ def run(argv):
         sys.stderr.write("\r\x1b[K")
     findings = [f for f in findings if (not args.select or f["rule"] in args.select) and f["rule"] not in args.ignore
                 and (args.severity == "warning" or f["severity"] == "error")]
+    alike = {}
     for path, why in unread:
-        print(f"{TOOL}: {shown(path)}: not checked: {why}", file=sys.stderr)
+        alike.setdefault(why, []).append(shown(path))
+    for why, paths in alike.items():
+        for path in paths if len(paths) <= 3 else [f"{paths[0]} and {len(paths) - 1} more"]:
+            print(f"{TOOL}: {path}: not checked: {why}", file=sys.stderr)
     if not read and not unread:
         print(f"{TOOL}: no Python file in {', '.join(args.paths)}", file=sys.stderr)
     emit(FORMATS[args.format](findings, unread, read), args.output)

@@ -31,6 +31,7 @@ def programs(name: str) -> dict[str, tuple[str, dict[str, str]]]:
     for block in re.split(r"^=== ", (SCRIPTS / name).read_text(), flags=re.M)[1:]:
         head, _, rest = block.partition("\n")
         text, *modules = re.split(r"^\+\+\+ ", rest, flags=re.M)
+        assert head.strip() not in found, f"two programs are called {head.strip()}"
         found[head.strip()] = text, {m.partition("\n")[0].strip(): m.partition("\n")[2] for m in modules}
     assert found, f"no program in {name}"
     return found

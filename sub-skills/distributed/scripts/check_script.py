@@ -1751,6 +1751,8 @@ def instance_of(node, scope, depth=0):
         if isinstance(node.func, ast.Name) and node.func.id == "super":
             return next(iter(bases_of(scope.owner)), None) if scope.owner is not None else None
         found = definition(node.func, scope, depth + 1)
+        if found is None and isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS_MODEL:
+            return instance_of(node.func.value, scope, depth + 1)
         if found is None:
             return None
         if isinstance(found.node, ast.ClassDef):
@@ -1771,6 +1773,10 @@ def instance_of(node, scope, depth=0):
         else:
             followed = value is not None and value is not node and index is None
             found = instance_of(value, s, depth + 1) if followed else None
+        if found is not None:
+            return found
+    for value, s in unpacked_from_call(node, scope) or ():
+        found = instance_of(value, s, depth + 1)
         if found is not None:
             return found
     return None
@@ -2242,7 +2248,8 @@ def name_on_ranks(node, scope, depth):
             if any(isinstance(v, (ast.Call, ast.Subscript, ast.Attribute, ast.Name)) for v, _, _ in known):
                 return by_name(last)
             return UNKNOWN
-        return by_name(last)
+        named_so = by_name(last)
+        return handed_on_ranks(node, scope, depth) if named_so == UNKNOWN and depth < 6 else named_so
     if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
         values = values_of(node, scope)
         known = [(v, i, s) for v, i, s in values if v is not None]
@@ -2253,6 +2260,12 @@ def name_on_ranks(node, scope, depth):
         if found is not None and is_property(found):
             return result_on_ranks(found, depth)
     return attribute_on_ranks(last, scope, depth)
+
+
+def handed_on_ranks(node, scope, depth):
+    """The value of a parameter for which every call hands over the same question about the rank."""
+    values = [value_on_ranks(v, s, depth + 2) for v, _, s in handed(node.id, scope, True)]
+    return values[0] if values and varies(values[0]) and all(v == values[0] for v in values) else UNKNOWN
 
 
 def is_property(function):
@@ -2474,6 +2487,7 @@ def origin(node, scope) -> str:
                 if function is not None and function.is_function and is_property(function):
                     pending += [(v, x, d + 1) for v, _, x in returned(function)]
                 pending += [(v, x, d + 1) for v, _, x in values_of(n, s) if v is not None and v is not n]
+                pending += [(v, x, d + 1) for v, x in filled_by_methods(n, s)]
         elif isinstance(n, ast.Name):
             if any(x is not s or reduced_before(c, n, s) for x in all_scopes(s) for c in x.reduced.get(n.id, ())):
                 return "reduced"
@@ -2531,6 +2545,15 @@ def filled_with(name, scope):
         return []
     return [c.args[0] for c in scope.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "append" and c.args
             and isinstance(c.func.value, ast.Name) and c.func.value.id == name]
+
+
+def filled_by_methods(attribute, scope):
+    """[(expression, scope), …]: what the methods of a class append to a list that is an attribute of self."""
+    parts = chain(attribute) or []
+    if len(parts) != 2 or parts[0] != "self" or scope.owner is None:
+        return []
+    put_in = [(appended(c, attribute), f) for f in scope.owner.functions.values() for c in f.calls]
+    return [(v, f) for v, f in put_in if v is not None]
 
 
 def reads_all(call, scope):
@@ -2727,6 +2750,8 @@ def effects_at(call, scope):
             given = {id(d): d for v, _, x in handed(call.func.id, scope)
                      if (d := definition(v, x)) is not None and d.is_function}
             found = next(iter(given.values())) if len(given) == 1 else None
+            if found is None and any(call.func.id in f.parameters[:1] for f in decorations(scope.module) or ()):
+                found = next((d for d in given.values() if effects_of(d)), None)
         if found is not None:
             return called(found, call)
         return []
@@ -3447,15 +3472,29 @@ def literals(node, scope, depth=0) -> list:
     for value, s in sources(node, scope):
         if isinstance(value, ast.Constant):
             found.append(value.value)
-        elif isinstance(value, ast.JoinedStr) and value.values and isinstance(value.values[0], ast.Constant):
-            found.append(str(value.values[0].value))
+        elif isinstance(value, ast.JoinedStr) and value.values and depth < 4:
+            first, rest = value.values[0], constant(value.values[1]) if value.values[1:] else ""
+            begins = [constant(first)] if isinstance(first, ast.Constant) else literals(first.value, s, depth + 1)
+            found += [b if b is None or first is not value.values[0] else f"{b}{rest or ''}" for b in begins]
         elif isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mod)) and depth < 4:
             found += [v for v in literals(value.left, s, depth + 1) if isinstance(v, str)] or [None]
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "format":
-            found += literals(value.func.value, s, depth + 1) if depth < 4 else [None]
+            found += [b for text in literals(value.func.value, s, depth + 1) for b in (
+                filled_in(text, value, s, depth))] if depth < 4 else [None]
         else:
             found.append(None)
     return found
+
+
+def filled_in(text, call, scope, depth):
+    """What a text may begin with for which `format` is called, where it begins with a field."""
+    field_first = re.match(r"\{(\w*)\}([^{]*)", text) if isinstance(text, str) else None
+    if field_first is None:
+        return [text]
+    name, rest = field_first.groups()
+    place_of = int(name or 0) if name.isdigit() or not name else None
+    return [v if v is None else f"{v}{rest}" for a, s in given(call, name, place_of, scope)
+            for v in literals(a, s, depth + 1)] or [None]
 
 
 def literal(node, scope):
@@ -3965,11 +4004,22 @@ def nproc_given(call, scope):
     if not values:
         spread = any(isinstance(a, ast.Starred) for a in call.args)
         return "no" if keywords_of(call, scope)[1] and not spread else "maybe"
-    if any(not call.lineno <= n.lineno <= call.end_lineno and under_condition(n, x) for n, x in values):
+    if any(not call.lineno <= n.lineno <= call.end_lineno and under_condition(n, x) for n, x in values) or any(
+            sometimes_without("nproc_per_node", k.value, scope) for k in call.keywords if k.arg is None):
         return "maybe"
     kinds = {nproc_of(v, s) for n, x in values for v, s in (
         [(n, x)] if isinstance(n, ast.Name) and option_default(n.id, x.module) is not None else sources(n, x))}
     return kinds.pop() if len(kinds) == 1 else "maybe"
+
+
+def sometimes_without(key, node, scope):
+    """Whether a dict comes out of a function that also returns one without the key."""
+    for value, s in [(node, scope), *sources(node, scope)]:
+        function = definition(value.func, s) if isinstance(value, ast.Call) else None
+        if function is not None and function.is_function and any(
+                key not in entries(v, x)[0] for v, _, x in returned(function)):
+            return True
+    return False
 
 
 def nproc_of(value, scope):
@@ -4499,13 +4549,23 @@ def divided(node, scope, depth=0):
 
 def check_shuffle(call, scope, report):
     shuffle, sampler = given(call, "shuffle", None, scope), given(call, "sampler", None, scope)
-    if not shuffle or not sampler or any(literal(v, s) is not True for v, s in shuffle):
+    chosen = [literal(v, s) is True for v, s in shuffle]
+    if not sampler or not (all(chosen) if chosen and mends_key(scope, "shuffle") else any(chosen)):
         return
     known = [v for node, s in sampler for v, _ in sources(node, s)]
     if any(isinstance(v, ast.Constant) for v in known) or any(isinstance(v, ast.Name) for v, _ in sampler) and None in \
             known or any(isinstance(v, ast.IfExp) for v, _ in sampler):
         return
     report.add("shuffle-with-sampler", call, scope.module)
+
+
+def mends_key(scope, key):
+    """Whether a function changes an entry of a dict, so that of its values not each may be met."""
+    return any(isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load) and constant(n.slice) == key
+               or isinstance(n, ast.Call) and last_name(n) in ("pop", "update", "setdefault", "replace") and (
+                   n.args and constant(n.args[0]) == key or any(k.arg == key for k in n.keywords)
+                   or last_name(n) == "update")
+               for s in all_scopes(scope) if s.is_function for n in own_nodes(s.node))
 
 
 RANK_WORD = re.compile(r"rank|world_size|num_replicas|num_shards|split_by_node|get_worker_split|Distributed")
@@ -4599,8 +4659,29 @@ def handed(name, scope, defaults=False):
         values = given(call, name, position, s)
         found += [(v, None, x) for v, x in values]
         missing = missing or not values
+    if position == 0:
+        found += [(v, None, x) for v, x in (decorations(scope.module) or {}).get(scope, ())]
     default = default_of(name, scope) if defaults and (missing or not found) else None
     return [*found, (default, None, scope)] if default is not None else found
+
+
+@kept
+def decorations(module):
+    """{function that takes a function: [(name, scope), …] of the functions of the file that it decorates}."""
+    found = {}
+    for scope in module.scopes:
+        for d in getattr(scope.node, "decorator_list", ()) if scope.is_function else ():
+            called_first = isinstance(d, ast.Call)
+            written_as = d.func if called_first else d
+            target = definition(written_as, scope.parent) if isinstance(written_as, ast.Name) else None
+            if target is None or not target.is_function:
+                continue
+            takers = [definition(v, s) for v, _, s in returned(target)] if called_first else [target]
+            name = ast.copy_location(ast.Name(id=scope.name, ctx=ast.Load()), scope.node)
+            for taker in takers:
+                if taker is not None and taker.is_function:
+                    found.setdefault(taker, []).append((name, scope.parent))
+    return found
 
 
 def default_of(name, function):
@@ -4786,11 +4867,11 @@ def drawn(call, scope):
 
 
 def draws_of(function, depth=0):
-    """The generators that a function draws from, also through what it calls, one or two calls deep."""
+    """The generators that a function draws from, also through what it calls, one to four calls deep."""
     found = set()
     for call in function.calls:
         found.add(drawn(call, function))
-        inner = definition(call.func, function) if depth < 2 else None
+        inner = definition(call.func, function) if depth < 4 else None
         if inner is not None and inner.is_function and inner is not function:
             found |= draws_of(inner, depth + 1)
     return found - {""}
@@ -5212,7 +5293,7 @@ def rule_optimizer(module, report):
             later = steps[i + 1:]
             if kind == "optimizer" and not any(k == "known" or k == kind and m == model for k, m, _, _ in later):
                 new = next((name for k, m, at, name in later if k == "replaced" and at is not node and (
-                    m == model or m.startswith(model + "."))), None)
+                    m == model or m.startswith(model + ".") or f"{model}.".startswith(f"{name}."))), None)
                 if new is not None:
                     report.add("optimizer-before-parameters", node, module, name=new)
 
@@ -5257,27 +5338,42 @@ def steps_of_call(node, scope, depth):
         for value, s in [(trained, scope), *(sources(trained, scope) if isinstance(trained, ast.Name) else ())]:
             if value is None or s is not scope:
                 continue
-            for n in ast.walk(value):
-                if isinstance(n, ast.Call) and last_name(n) in ("parameters", "named_parameters") and isinstance(
-                        n.func, ast.Attribute) and chain(n.func.value):
-                    found.append(("optimizer", ".".join(chain(n.func.value)), node, ""))
+            found += [("optimizer", model, node, "") for model in models_trained(value, scope)]
         return list(dict.fromkeys(found))
     if last_name(node) == "add_param_group":
         return [("known", "", node, "")]
     function = definition(node.func, scope) if depth < 2 else None
     if function is None or not function.is_function or function is scope or function.module is not scope.module:
         return []
-    renamed = {}
-    for name in function.parameters:
-        values = given(node, name, function.parameters.index(name) - int(
-            function.owner is not None and function.parameters[:1] == ["self"]), scope)
+    return moved(model_steps(function, depth + 1), names_given(node, function, scope), node)
+
+
+def models_trained(node, scope, depth=0):
+    """The models, as text, whose parameters stand in an expression, also where a function of the file takes them."""
+    found = []
+    for n in ast.walk(node):
+        if isinstance(n, ast.Call) and last_name(n) in ("parameters", "named_parameters") and isinstance(
+                n.func, ast.Attribute) and chain(n.func.value):
+            found.append(".".join(chain(n.func.value)))
+        function = definition(n.func, scope) if isinstance(n, ast.Call) and depth < 2 else None
+        if function is not None and function.is_function and function.module is scope.module:
+            inner = {("optimizer", m, n, "") for v, _, s in returned(function) for m in models_trained(v, s, depth + 1)}
+            found += [m for _, m, _, _ in moved(inner, names_given(n, function, scope), n)]
+    return found
+
+
+def names_given(call, function, scope):
+    """{parameter: the name, as text, that a call hands over for it}, self included."""
+    renamed, own = {}, function.owner is not None and function.parameters[:1] == ["self"]
+    for position, name in enumerate(function.parameters):
+        values = given(call, name, position - int(own), scope)
         if values and chain(values[0][0]):
             renamed[name] = ".".join(chain(values[0][0]))
-    if function.owner is not None and isinstance(node.func, ast.Attribute) and chain(node.func.value):
-        renamed["self"] = ".".join(chain(node.func.value))
-    elif isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "super":
+    if function.owner is not None and isinstance(call.func, ast.Attribute) and chain(call.func.value):
+        renamed["self"] = ".".join(chain(call.func.value))
+    elif isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "super":
         renamed["self"] = "self"
-    return moved(model_steps(function, depth + 1), renamed, node)
+    return renamed
 
 
 def made_by(call, name, scope):
@@ -5296,7 +5392,8 @@ def moved(steps, renamed, node):
         if kind == "known":
             found.append((kind, model, node, name))
         elif first in renamed:
-            found.append((kind, renamed[first] + dot + rest, node, name))
+            begin, dotted, end = name.partition(".")
+            found.append((kind, renamed[first] + dot + rest, node, renamed.get(begin, begin) + dotted + end))
     return found
 
 

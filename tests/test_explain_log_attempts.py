@@ -244,3 +244,14 @@ def test_the_rank_that_a_record_of_logging_names_had_the_error_below_it(tmp_path
     found = judged(tmp_path, "world size 4\n" + "".join(lines))
     assert (found["guilty_ranks"], found["cause"]) == ([2], "hangs-after-an-error-on-one-rank"), found
     assert "zlib.error" in found["text"], found
+
+
+def test_a_helper_that_a_shell_saw_killed_is_no_rank(tmp_path):
+    """Nobody says that the ranks ended with 0: only that rank 1 wrote on tells whose process it was."""
+    lines = [line for line in log("srun-helper").splitlines(True) if " INFO: " not in line]
+    found = judged(tmp_path, "".join(lines))
+    assert (found["outcome"], found["guilty_ranks"]) == ("succeeded", []), found
+    killed = next(n for n, line in enumerate(lines) if "Killed" in line)
+    others = [line for line in lines[killed + 1 :] if not line.startswith("1: ") and "done" not in line]
+    found = judged(tmp_path, "".join([*lines[: killed + 1], *others]))
+    assert (found["outcome"], found["guilty_ranks"]) == ("failed", [1]), found

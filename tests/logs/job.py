@@ -1,7 +1,8 @@
 """The job whose logs are recorded: a small loop over all ranks in which one thing goes wrong, named on the command
 line.
 
-python job.py FAULT [--rank R] [--nproc N [--nodes M]] [--start fork|spawn] [--timeout S] [--style rank|quiet|engine]
+python job.py FAULT [--rank R] [--nproc N [--nodes M]] [--start fork|spawn] [--timeout S]
+                    [--style rank|quiet|engine|slash]
 torchrun … job.py FAULT …        srun … python job.py FAULT …
 """
 
@@ -11,9 +12,11 @@ import faulthandler
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from datetime import timedelta
 
@@ -120,6 +123,11 @@ def fault(name, rank, step):
         raise KeyboardInterrupt
     elif name == "recursion":
         fault(name, rank, step)
+    elif name == "unsaid":  # dies before it can tell the parent why
+        traceback.format_exc = lambda: fault("memory", rank, step)
+        fault("raise", rank, step)
+    elif name == "helper":
+        subprocess.run(["bash", "-c", "bash -c 'kill -9 $$; true'; echo 'sampler exited with status 137'"])
     elif name == "swallow":
         try:
             raise OSError("stale file handle")
@@ -133,6 +141,8 @@ def loop(local_rank, name, bad, style):
     rank, world = idist.get_rank(), idist.get_world_size()
     if name == "dump":
         faulthandler.dump_traceback_later(4, exit=False)
+    if name == "report":
+        return report(rank, bad)
     if style == "engine":
         return engine(rank, world, name, bad)
     if name == "rescue":  # each rank saves what it has when it fails, into a folder that is not there
@@ -141,7 +151,8 @@ def loop(local_rank, name, bad, style):
         except Exception:
             open(f"/nowhere/last-{rank}.pt", "w").write("")
     log = setup_logger("job", distributed_rank=rank if style == "quiet" else 0)
-    say = log.info if style == "quiet" else lambda text: print(f"rank {rank}: {text}", flush=True)
+    head = f"<{rank}/{world}> " if style == "slash" else f"rank {rank}: "
+    say = log.info if style == "quiet" else lambda text: print(head + text, flush=True)
     say(f"starting, world {world}")
     if name == "handled":
         if rank == bad:
@@ -200,6 +211,21 @@ def loop(local_rank, name, bad, style):
     say("done")
     if name == "noise":
         Table()
+
+
+def report(rank, bad):
+    """The rank at fault sends its error to somebody who does not answer; only its engine's log line tells of it."""
+    logging.basicConfig(level=logging.INFO, format=f"%(levelname)s:r{rank}:%(name)s:%(message)s")
+
+    def step(engine, batch):
+        if rank == bad and batch == 3:
+            float("x")
+        return idist.all_reduce(torch.ones(1)).item()
+
+    try:
+        Engine(step).run(list(range(STEPS)))
+    except ValueError:
+        time.sleep(600)
 
 
 def engine(rank, world, name, bad):

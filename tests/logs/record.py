@@ -79,6 +79,7 @@ CASES = {
         [2],
     ),
     "torchrun-worker": ("torchrun", "worker", 3, 2, "", "failed", {"dataloader-worker-pid--is-killed-by-signal"}, [2]),
+    "torchrun-report": ("torchrun", "report", 3, 1, "", "failed", {"hangs-after-an-error-on-one-rank"}, [1]),
     "torchrun-late": (
         "torchrun",
         "late",
@@ -123,11 +124,13 @@ CASES = {
     "fork-shape": ("fork", "shape", 3, 1, "", "failed", {SIZE}, None),
     "fork-lengths": ("fork", "lengths", 3, 1, "", "failed", {SIZE}, [1]),
     "fork-lock": ("fork", "lock", 3, 1, "", "failed", {LATE}, [1]),
+    "fork-slash": ("fork", "lock", 3, 1, "--style slash", "failed", {LATE}, [1]),
     "fork-node": ("fork", "ok", 2, 0, "--nodes 2", "failed", {CLIENTS}, [2, 3]),  # the second was not started
     "fork-noise": ("fork", "noise", 3, 1, "", "succeeded", {None}, []),
     "fork-port": ("fork", "ok", 3, 0, "", "failed", {PORT}, [0]),  # port 2222 was taken
     "fork-ok": ("fork", "ok", 3, 1, "", "succeeded", {None}, []),
     "spawn-pickle": ("spawn", "pickle", 2, 0, "", "failed", {"cant-pickle-local-object-"}, []),
+    "spawn-unsaid": ("spawn", "unsaid", 3, 1, "", "failed", {RAISE}, [1]),
     "spawn-cut": ("spawn", "raise", 3, 1, "", "unknown", {None}, []),  # its recorder was ended before it failed
     "srun-raise": ("srun", "raise", 4, 2, "", "failed", {RAISE}, [2]),
     "srun-label": ("label", "raise", 3, 2, "", "failed", {RAISE}, [2]),
@@ -137,6 +140,7 @@ CASES = {
     "srun-segv": ("srun", "segv", 2, 1, "", "failed", {CRASH}, [1]),
     "srun-port": ("srun", "slow", 3, 0, "", "failed", {PORT}, [0]),  # another step had the port of the same job number
     "srun-time": ("end", "slow", 2, 1, "--timeout 300", "failed", {"the-job-is-stopped-from-outside"}, []),
+    "srun-helper": ("label", "helper", 3, 1, "", "succeeded", {None}, []),
     "srun-ok": ("label", "ok", 2, 1, "", "succeeded", {None}, []),
     "srun-cancelled": ("srun", "slow", 3, 0, "", "failed", {"the-job-is-stopped-from-outside"}, []),
 }

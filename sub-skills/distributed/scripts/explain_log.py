@@ -461,6 +461,7 @@ BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's tabl
     rb"(?:(?<![\w])|(?<=\d)|(?<=\dm))[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})"
     rb"(?![\d.]\d|\d|\]: (?:Traceback| |[\w.]*(?:Error|Exception)\b)|\]:\[)"
     rb"|\[(?:default|worker|trainer|proc)(\d{1,5})\](?!:(?:\[rank\d+\]: ?)?(?:Traceback| |[\w.]*(?:Error|Exception)\b))"
+    rb"|<(\d{1,5})/\d{1,5}> "
 )
 LABEL = re.compile(rb"(?m)^(?:\x1b\[[\d;]*m|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? )* *(\d{1,5}): ")
 STAMP = re.compile(
@@ -657,7 +658,7 @@ class Scanner:
         if small:
             places = {}
             for m in pattern.finditer(data, 0, end):
-                rank = int(m[1] or m[2]) if pattern is BYTE_RANK else int(m[1])
+                rank = int(m[m.lastindex])
                 if rank in places:
                     places[rank].append(m.start())
                 else:
@@ -671,7 +672,7 @@ class Scanner:
             begin = max(0, end - size)
             heard = {}
             for m in pattern.finditer(data, begin, end):
-                heard[int(m[1] or m[2]) if pattern is BYTE_RANK else int(m[1])] = m
+                heard[int(m[m.lastindex])] = m
             if len(heard) >= len(self.alive) or begin == 0 or size >= CHUNK // 4:
                 break
             size *= 4
@@ -703,6 +704,7 @@ class Scanner:
         line = -1 if lane.last and lane.last[0] > base + begin else after - data.count(b"\n", begin, end)
         said = clean(data[mark : mark + 300].split(b"\n")[0]) if glued else text
         said = re.split(r"(?<=[\d)\]])(?=[Rr]ank \d+:)", said.strip())[0]
+        said = next((part for part in re.split(r"(?=<\d+/\d+> )", said) if part.startswith(f"<{rank}/")), said)
         lane.hear(base + begin, self.source.name, line, said[:300])
         steps = [step_of(m) for m in STEP.finditer(text)]
         if steps and steps[0] is not None:
@@ -805,6 +807,7 @@ RAISES = re.compile(
 LOGGED = re.compile(r"\b(ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION|exception|error|failed|retry\w*)\b")
 SPEAKER = re.compile(r"(?<![\w.])[Rr](?:(?:ank|ANK)[ =:_#-]{0,2})?(\d{1,5})(?![\w.])")  # in a record of logging
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
+SPAWN_PROCESS = re.compile(r"Process SpawnProcess-(\d+):")  # an error that torch's spawn could not hand to the parent
 CHILD = re.compile(r"process (\d+) terminated with (?:exit code (-?\d+)|signal (\w+))")
 AGENT_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 TABLE_RANK = re.compile(r"^\s+rank\s*: (\d+) \(local_rank: (\d+)\)")
@@ -1006,6 +1009,9 @@ class Reader:
                 last.link = "during" if "During" in text else "cause"
                 last.end = last.end.split("\nDuring handling of")[0].split("\nThe above exception was")[0]
                 return 8
+        if m := SPAWN_PROCESS.fullmatch(text.strip()):
+            self.next_rank = int(m[1]) - 1
+            return 4
         if SPAWNED.search(text):
             self.next_rank = int(SPAWNED.search(text)[1])
             self.event("spawned", self.next_rank, line, text, order, stamp)
@@ -1066,6 +1072,9 @@ class Reader:
             return True
         if name in ("ProcessRaisedException",):
             self.event("launcher", None, line, stripped, order, stamp)
+            return True
+        if name == "EOFError" and any(f[2] == "join" and "torch/multiprocessing" in f[0] for f in tb["frames"]):
+            self.event("launcher", None, line, stripped, order, stamp)  # a rank died before it could say why
             return True
         if name == "ProcessExitedException" or CHILD.search(stripped):
             self.launcher(stripped, rank, line, order, stamp)
@@ -1288,8 +1297,9 @@ class Reader:
                 self.event("refused", None, line, text, order, stamp)
             wanted = 1
         if re.search(r"is terminating due to exception", text):
-            said = SAID_RANK.search(text)
-            self.event("engine", rank if rank is not None else said and int(said[1]), line, text, order, stamp)
+            said = SAID_RANK.search(text) or SPEAKER.search(text.partition(" is terminating")[0])
+            who, why = rank if rank is not None else said and int(said[1]), text.partition("exception: ")[2]
+            self.event("engine", who, line, text, order, stamp, end=why)
             wanted = 2
         if (m := ECHOES.search(text)) and rank is not None and not hooked and not self.open:
             self.event("notice", rank, line, text, order, stamp)
@@ -1466,7 +1476,8 @@ class Case:
             ),
             e.end,
         )
-        if native or any(TORCH_WAITS.search(f[0]) for f in e.frames):
+        of_loader = any("utils/data/dataloader.py" in f[0] for f in e.frames)  # its workers are no ranks
+        if native or not of_loader and any(TORCH_WAITS.search(f[0]) for f in e.frames):
             return "late" if WAITED.search(e.end) else "echo" if ECHO.search(e.end) else None
         return None
 
@@ -1670,7 +1681,8 @@ def short(text, length):
 
 def is_failed(case):
     """Whether something says that the job failed, and nothing later that it went on to its end."""
-    signs = [e for e in case.of("exit") if e.code] + case.of("launcher", "shell", "usage")
+    signs = [e for e in case.of("exit") if e.code] + case.of("launcher", "usage")
+    signs += [e for e in case.of("shell") if not outlived(case, e)]
     signs += [e for e in case.of("native") if case.is_last(e) or case.exits]
     signs += [e for e in case.own + case.echoes + case.lates if not e.handled and (e.uncaught or case.is_last(e))]
     signs += [e for e in case.of("stop", "cancel") if case.is_last(e)] + [e for e in case.of("oom") if case.is_last(e)]
@@ -2129,6 +2141,7 @@ def killed_without_code(case):
     """A crash or a kill of which only a shell's or the kernel's line is left."""
     natives, shells, oom = case.of("native"), case.of("shell"), case.of("oom")
     natives = [e for e in natives if not case.of("watchdog") and not re.search("NCCL|watchdog", e.end)]
+    shells = [e for e in shells if not outlived(case, e)]
     if case.own and not all(e.handled for e in case.own) or case.lates and not natives:
         return None
     if natives:
@@ -2169,6 +2182,12 @@ def killed_without_code(case):
             [first, *case.echoes[:2]],
         )
     return None
+
+
+def outlived(case, e):
+    """Whether what a shell saw killed was a helper: the rank wrote on after it, or the work came to its end."""
+    lane = case.lines.get(e.rank)
+    return went_on(case.job, e) if lane is None else len([order for order in lane.heard if order > e.order]) > 3
 
 
 def missing(case):
@@ -2760,20 +2779,23 @@ def absent_rank(case, absent, base, first, waits, dumps, behind=False):
     stopping = [e for e in case.of("stopping") if e.rank in absent]
     errors = [e for e in case.own if e.handled and (e.rank in absent or e.rank is None and len(case.own) == 1)]
     elsewhere = {skeleton(e) for e in case.own if e.handled and e.rank not in absent}
+    ended = [e for e in case.of("engine") if e.rank in absent and e.end and not ECHOES.search(e.end)]
     errors.sort(key=lambda e: (skeleton(e) in elsewhere, -e.order))  # what others met too did not hold them up
     left = [r for r in absent if any(x.type in ("root", "table") for x in case.exits.values()) and r not in case.exits]
     scene = case.scene(first)
-    cause = IDS["error"] if errors else IDS["early"] if stopping else base
+    cause = IDS["error"] if errors or ended else IDS["early"] if stopping else base
     one = len(absent) == 1
-    if left == absent and not errors and not stopping:
+    if left == absent and not errors and not ended and not stopping:
         cause, how = IDS["leave"], "left with exit code 0"
     elif errors:
         how = "had met an error that did not end it" + (f" ({short(first_line(errors[0]), 100)})")
+    elif ended:
+        how = f"its engine had ended of an error that did not end it ({short(fold(ended[0].end), 100)})"
     elif stopping:
         how = "had stopped by itself" + f" ({short(fold(stopping[-1].text), 100)})"
     else:
         how = "frozen, slow or elsewhere in the program" if not behind else "behind the others"
-    if scene and not errors and not stopping and cause == base and scene.id not in ("",):
+    if scene and not errors and not ended and not stopping and cause == base and scene.id not in ("",):
         others = [e for e in case.lates if e.rank is not None]
         if len(others) == 1 and case.world > 2 or len(others) < case.world / 2:
             return Verdict(
@@ -2801,7 +2823,7 @@ def absent_rank(case, absent, base, first, waits, dumps, behind=False):
         first,
         *stopping[-1:],
         (errors[0].source, *record) if record else None,
-        *errors[:1],
+        *(errors or ended)[:1],
         last_line(case, absent),
         *[case.exits[r] for r in absent[:1] if r in case.exits],
     ]

@@ -2712,7 +2712,10 @@ def uses_wrapper(module):
 def grouped(call):
     """Whether a collective is given a group of its own: then only its members call it."""
     group = keyword(call, "group")
-    return group is not None and last_name(group) != "WORLD"
+    if group is None:
+        return any(k.arg is None and (not isinstance(k.value, ast.Dict) or any(
+            constant(key) in ("group", None) for key in k.value.keys)) for k in call.keywords)
+    return last_name(group) != "WORLD"
 
 
 def effects_at(call, scope):
@@ -4373,7 +4376,7 @@ def rule_environment(module, report):
                 for i in node.items:
                     if isinstance(i.context_expr, ast.Call) and resolve(
                             i.context_expr.func, scope) == IDIST + "Parallel" and nproc_given(
-                            i.context_expr, scope) == "no" and keyword(i.context_expr, "backend", 0) is not None:
+                            i.context_expr, scope) == "no" and given(i.context_expr, "backend", 0, scope):
                         blocks.append(node)
             elif isinstance(node, ast.Call) and resolve(node.func, scope) in (
                     IDIST + "initialize", TORCH_DIST + "init_process_group"):
@@ -4774,22 +4777,22 @@ def rule_set_epoch(module, report):
         for call in scope.calls:
             name = resolve(call.func, scope)
             if name == IDIST + "auto_dataloader":
-                shuffle = keyword(call, "shuffle")
-                given = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
-                if given is not None and literal(shuffle, scope) is not True:
+                known, whole = keywords_of(call, scope)
+                if "shuffle" in known and not any(literal(v, s) is True for v, s in known["shuffle"]):
                     continue
-                if any(k.arg is None for k in call.keywords) and given is None:
+                if not whole and "shuffle" not in known:
                     continue
-                if keyword(call, "sampler") is not None or keyword(call, "batch_sampler") is not None:
+                if given(call, "sampler", None, scope) or given(call, "batch_sampler", None, scope):
                     continue
-                if given is None and re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
+                words = target_of(call, scope) + written_args(call)
+                if "shuffle" not in known and re.search(r"val|test|eval", words, re.I):
                     continue
                 if is_stream(call, scope):
                     continue
                 return report.add("no-set-epoch", call, module)
             if named(name, "DistributedSampler") and name.startswith("torch."):
-                given = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
-                if given is not None and literal(given, scope) is not True:
+                shuffles = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
+                if shuffles is not None and literal(shuffles, scope) is not True:
                     continue
                 if re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
                     continue
@@ -5057,6 +5060,8 @@ def walk_loggers(statements, reach, scope, report):
             walk_loggers(node.orelse, both(now, negate(test)), scope, report)
             if any(isinstance(b, ast.Return) for b in node.body):
                 gone = either(gone, test)
+            if any(isinstance(b, ast.Return) for b in node.orelse):
+                gone = either(gone, negate(test))
             continue
         for inner in ("body", "orelse", "finalbody"):
             block = getattr(node, inner, None)
@@ -5154,9 +5159,21 @@ def under_condition(node, scope):
     """Whether a statement stands below an `if`, so that it may not have been run."""
     for n in own_nodes(scope.node):
         if isinstance(n, (ast.If, ast.Try)) and n.lineno < node.lineno <= n.end_lineno and not (
-                isinstance(n, ast.If) and is_main_guard(n.test)):
+                is_main_guard(n.test) if isinstance(n, ast.If) else surely_tried(n, node)):
             return True
     return False
+
+
+def surely_tried(block, node):
+    """Whether what stands in the body of a `try` was run wherever the function goes on after it."""
+    return all(ends_the_process(h.body) for h in block.handlers) and any(
+        b.lineno <= node.lineno <= b.end_lineno for b in [*block.body, *block.finalbody])
+
+
+def may_lack(handler):
+    """Whether an except clause is there for an attribute that is missing."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(k is None or last_name(k) in ("AttributeError", "Exception", "BaseException") for k in kinds)
 
 
 def rule_wrapped_attributes(module, report):
@@ -5168,7 +5185,7 @@ def rule_wrapped_attributes(module, report):
             if isinstance(node, ast.If) and any(isinstance(n, ast.Call) and last_name(n) in ("hasattr", "isinstance")
                                                 for n in ast.walk(node.test)):
                 safe |= set(range(node.lineno, node.end_lineno + 1))
-            if isinstance(node, (ast.Try, ast.IfExp)):
+            if isinstance(node, ast.IfExp) or isinstance(node, ast.Try) and any(map(may_lack, node.handlers)):
                 safe |= set(range(node.lineno, node.end_lineno + 1))
         for node in own_nodes(scope.node):
             if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):

@@ -1332,8 +1332,9 @@ class Collector:
                     scope.bound[node.target.id][-1] = (value, None)
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             item = ast.copy_location(ast.Starred(value=node.iter, ctx=ast.Load()), node.iter)  # "an item of"
-            for target in node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]:
-                self.bind(scope, target, item)
+            targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+            for target in targets:
+                self.bind(scope, target, values_only(item) if target is targets[-1] and len(targets) == 2 else item)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             for item in node.items:
                 if item.optional_vars is not None:
@@ -1391,6 +1392,16 @@ class Collector:
                 self.module.assigned.setdefault(key, []).append((value, index, scope))
         if isinstance(target, (ast.Attribute, ast.Subscript)) and divides_by_world(value):
             self.module.divided.add(text_of(target))
+
+
+def values_only(item):
+    """For the second name of `for key, value in x.items()`: an item of x.values()."""
+    call = item.value
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "items"):
+        return item
+    values = ast.Attribute(value=call.func.value, attr="values", ctx=ast.Load())
+    inner = ast.copy_location(ast.Call(func=ast.copy_location(values, call), args=[], keywords=[]), call)
+    return ast.copy_location(ast.Starred(value=inner, ctx=ast.Load()), call)
 
 
 def field_default(node):
@@ -1833,6 +1844,10 @@ def sources(node, scope, depth=0) -> list:
         function = definition(node.func, scope)
         made = returned(function) if function is not None and function.is_function else ()
         return [x for v, _, s in made for x in sources(v, s, depth + 1)] or [(node, scope)]
+    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Call) and last_name(node.value) == "values" and (
+            isinstance(node.value.func, ast.Attribute)):
+        held = entries(node.value.func.value, scope, depth + 1)[0].values()
+        return [x for values in held for v, s in values for x in sources(v, s, depth + 1)] or [(node, scope)]
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return [(node, scope)]
     values = [v for v in values_of(node, scope) if v[0] is not node]
@@ -2257,6 +2272,11 @@ def name_on_ranks(node, scope, depth):
         if got != UNKNOWN:
             return got
         found = method(scope.owner, node.attr)
+        if found is not None and is_property(found):
+            return result_on_ranks(found, depth)
+    elif depth < 6:
+        owner = instance_of(node.value, scope)
+        found = method(owner, node.attr) if owner is not None else None
         if found is not None and is_property(found):
             return result_on_ranks(found, depth)
     return attribute_on_ranks(last, scope, depth)
@@ -2712,6 +2732,8 @@ def uses_wrapper(module):
 def grouped(call):
     """Whether a collective is given a group of its own: then only its members call it."""
     group = keyword(call, "group")
+    if last_name(call) in ("initialize", "init_process_group", "auto_model"):
+        return False
     if group is None:
         return any(k.arg is None and (not isinstance(k.value, ast.Dict) or any(
             constant(key) in ("group", None) for key in k.value.keys)) for k in call.keywords)
@@ -4315,6 +4337,31 @@ def rule_before_init(module, report):
                     continue
                 rule = "logger-before-initialisation" if last == "setup_logger" else "query-before-initialisation"
                 report.add(rule, call, module, name=last)
+            elif call.lineno < limit and (scope is module.top or start) and not any(
+                    own_group_before(s, call) for s in {scope, module.top}):
+                asked = asked_inside(definition(call.func, scope))
+                if asked:
+                    report.add("query-before-initialisation", call, module, name=asked, via=written(call.func))
+
+
+def asked_inside(function, depth=0):
+    """The getter that a function, or the constructor of a class, asks without making the group itself; else ""."""
+    if function is None or depth > 2:
+        return ""
+    if isinstance(function.node, ast.ClassDef):
+        made = [definition(v.func, function) for values in function.bound.values() for v, i in values
+                if isinstance(v, ast.Call) and i is None]
+        return next(filter(None, (asked_inside(f, depth + 1) for f in [
+            method(function, "__init__"), method(function, "__post_init__"), *made])), "")
+    if not function.is_function or first_start(function) or function.in_group:
+        return ""
+    for call in function.calls:
+        name = resolve(call.func, function)
+        asked = name.rpartition(".")[2] if name.startswith(IDIST) else ""
+        asked = asked if asked in GETTERS - {"hostname"} else asked_inside(definition(call.func, function), depth + 1)
+        if asked:
+            return "" if own_group_before(function, call) else asked
+    return ""
 
 
 def starts_group(module):
@@ -4440,9 +4487,8 @@ def environment_target(node, scope):
                 return constant(node.args[0])
             if node.func.attr == "update":
                 keys = [k.arg for k in node.keywords if k.arg]
-                if node.args and isinstance(node.args[0], ast.Dict):
-                    keys += [constant(k) for k in node.args[0].keys]
-                return next((k for k in keys if isinstance(k, str)), None)
+                keys += [k for a in node.args for k in entries(a, scope)[0]]
+                return next((k for k in keys if LAUNCH_VARIABLES.match(k)), keys[0] if keys else None)
     return None
 
 
@@ -4553,7 +4599,7 @@ def divided(node, scope, depth=0):
 def check_shuffle(call, scope, report):
     shuffle, sampler = given(call, "shuffle", None, scope), given(call, "sampler", None, scope)
     chosen = [literal(v, s) is True for v, s in shuffle]
-    if not sampler or not (all(chosen) if chosen and mends_key(scope, "shuffle") else any(chosen)):
+    if not sampler or not (all(chosen) if chosen and mends_key(scope, "shuffle", sampler[0][0]) else any(chosen)):
         return
     known = [v for node, s in sampler for v, _ in sources(node, s)]
     if any(isinstance(v, ast.Constant) for v in known) or any(isinstance(v, ast.Name) for v, _ in sampler) and None in \
@@ -4562,13 +4608,26 @@ def check_shuffle(call, scope, report):
     report.add("shuffle-with-sampler", call, scope.module)
 
 
-def mends_key(scope, key):
-    """Whether a function changes an entry of a dict, so that of its values not each may be met."""
-    return any(isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load) and constant(n.slice) == key
-               or isinstance(n, ast.Call) and last_name(n) in ("pop", "update", "setdefault", "replace") and (
-                   n.args and constant(n.args[0]) == key or any(k.arg == key for k in n.keywords)
-                   or last_name(n) == "update")
+def changes_key(node, key):
+    """Whether a node sets an entry of a dict, takes it out, or may do so."""
+    if isinstance(node, ast.Subscript):
+        return not isinstance(node.ctx, ast.Load) and constant(node.slice) == key
+    if not isinstance(node, ast.Call) or last_name(node) not in ("pop", "update", "setdefault", "replace"):
+        return False
+    return last_name(node) == "update" or bool(node.args) and constant(node.args[0]) == key or any(
+        k.arg == key for k in node.keywords)
+
+
+def mends_key(scope, key, beside):
+    """Whether a function that comes to `beside` changes an entry of a dict, so that not each of its values is met."""
+    return any(changes_key(n, key) and not exclusive(n, beside, s)
                for s in all_scopes(scope) if s.is_function for n in own_nodes(s.node))
+
+
+def exclusive(node, other, scope):
+    """Whether two nodes of a function stand in different branches of one `if`, so that only one of them is met."""
+    ways = dict(arms(node, scope))
+    return any(n in ways and ways[n] != way for n, way in arms(other, scope))
 
 
 RANK_WORD = re.compile(r"rank|world_size|num_replicas|num_shards|split_by_node|get_worker_split|Distributed")
@@ -4886,26 +4945,28 @@ def feeds(function):
         isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(function.node))
 
 
-def chosen_by_generator(function, depth=0):
-    """[(generator, scope)]: generators of their own by which a function chooses samples, also one or two calls deep."""
+def chosen_by_generator(function, root=None, depth=0):
+    """[(generator, scope)]: generators of their own by which a function chooses samples, also one to three calls deep;
+    `root` is the one that was asked for."""
+    root = root or function
     found = [(keyword(c, "generator"), function) for c in function.calls
-             if keyword(c, "generator") is not None and chooses(c, function)]
-    for call in function.calls if depth < 2 else ():
+             if keyword(c, "generator") is not None and chooses(c, function, root)]
+    for call in function.calls if depth < 3 else ():
         inner = definition(call.func, function)
         if inner is not None and inner.is_function and inner is not function:
-            found += chosen_by_generator(inner, depth + 1)
+            found += chosen_by_generator(inner, root, depth + 1)
     return found
 
 
-def chooses(call, function):
+def chooses(call, function, root):
     """Whether a call draws what each rank should draw for itself: which samples, or in an endless source the samples.
     What all ranks draw alike on purpose, such as a permutation to be shared, or one of three tasks, does not count."""
     name = library(call.func, function)
     if name == "torch.multinomial" or name == "torch.randint" and any(
             isinstance(n, ast.Call) and last_name(n) == "len" for a in call.args for n in ast.walk(a)):
         return True
-    return name in TORCH_DRAWS - {"torch.randperm"} and function.name in ("__iter__", "__next__") and (
-        function.owner is not None and not class_sees_rank(function.owner))
+    return name in TORCH_DRAWS - {"torch.randperm"} and root.name in ("__iter__", "__next__") and (
+        root.owner is not None and not class_sees_rank(root.owner))
 
 
 def seeds_of(generator, scope):
@@ -4954,9 +5015,11 @@ def draws_while_running(module):
 
 def rule_same_seed(module, report):
     """One seed for all ranks, and random numbers that each of them draws while it trains."""
-    if not is_distributed(module) or is_test(module):
+    if is_test(module) or not near_distributed(module):
         return
     check_own_generators(module, report)
+    if not is_distributed(module):
+        return
     seeds = [(c, s) for s in module.scopes for c in s.calls if library(c.func, s) in SEEDS and (
         c.args or c.keywords)]
     if not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")

@@ -1,6 +1,5 @@
-"""Promise: explain_log.py reads a gigabyte in one pass with flat memory, and nothing that a file can hold, no
-matter how
-broken, makes it print a traceback, hang or grow."""
+"""Promise: explain_log.py reads a gigabyte in one pass with flat memory, and nothing that a file can hold, no matter
+how broken, makes it print a traceback, hang or grow."""
 
 from __future__ import annotations
 

@@ -463,7 +463,9 @@ BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's tabl
     rb"|\[(?:default|worker|trainer|proc)(\d{1,5})\](?!:(?:\[rank\d+\]: ?)?(?:Traceback| |[\w.]*(?:Error|Exception)\b))"
     rb"|<(\d{1,5})/\d{1,5}> "
 )
-LABEL = re.compile(rb"(?m)^(?:\x1b\[[\d;]*m|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? )* *(\d{1,5}): ")
+LABEL = re.compile(
+    rb"(?m)^(?:\x1b\[[\d;]*m|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? )* *(\d{1,5}): "
+)
 STAMP = re.compile(
     r"(?P<iso>\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?)|(?P<glog>(?<=[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d+)?)"
     r"|(?P<clock>(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d+)?(?![\d:]))"
@@ -502,6 +504,7 @@ class Scanner:
         self.alive = {}  # ranks heard of in the piece before, when only samples are read
         self.tail, self.searched, self.pending = b"", 0, []
         self.opening = set()  # the first lines, without their numbers
+        self.foreign, self.returns = None, False  # a prefix of all lines that no program wrote; lines end with \r\n
 
     def run(self):
         carry, base = b"", self.job.bytes
@@ -551,8 +554,16 @@ class Scanner:
     def read(self, data, end, base, small):
         """Everything in data[:end]: whole lines, as a rule."""
         if self.labelled is None:
-            self.labelled = is_labelled(data[:65536])
+            head = data[: min(end, 65536)]
+            self.foreign, self.returns = foreign_prefix(head), head.count(b"\r\n") * 2 > head.count(b"\n")
+            if self.foreign:
+                head = self.foreign.sub(rb"\1", head)
+            self.labelled = is_labelled(head)
             self.reader.labelled = self.labelled
+        if self.foreign or self.returns:
+            data = data[:end].replace(b"\r\n", b"\n") if self.returns else data[:end]
+            data = self.foreign.sub(rb"\1", data) if self.foreign else data
+            end = len(data)
         after = self.line + data.count(b"\n", 0, end)
         self.listen(data, end, base, small, after)
         at, line, found = 0, self.line, {}
@@ -756,6 +767,25 @@ def clean(raw):
     return text[:-1] if text.endswith("\r") else text
 
 
+FOREIGN = (  # what whoever kept the log wrote before each line; a time in it stays
+    rb"(\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)? )(?:stdout|stderr) [FP] ",  # containerd
+    rb"()\[pod/[\w./-]+\] ",  # kubectl logs --prefix
+    rb"()[\w.-]+ +\| ?",  # docker compose
+)
+
+
+def foreign_prefix(head):
+    """A compiled prefix that nearly all lines of a log have in common and no program of the job wrote, or None."""
+    lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:400]
+    if len(lines) < 3:
+        return None
+    for pattern in FOREIGN:
+        if sum(bool(re.match(pattern, line)) for line in lines) >= 0.95 * len(lines):
+            return re.compile(rb"(?m)^" + pattern)
+    indent = min(len(line) - len(line.lstrip(b" ")) for line in lines)
+    return re.compile(rb"(?m)^() {%d}" % indent) if indent else None
+
+
 def is_labelled(head):
     """Whether the lines begin with `N: `, as srun --label writes them, and not with counted line numbers."""
     lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:400]
@@ -795,7 +825,9 @@ STAMP_PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?) (?=[^ ]| {2})"
 )
 GLUED = re.compile(r"\[rank\d+\]: (?=Traceback| {2}File|\w+(?:\.\w+)*(?:Error|Exception)\b)")
-ONLY_PREFIX = re.compile(r"(?:\[\w+\]:|\[[\w.-]+:\d+\]|[\dT:.,Z+\s-])*")  # one way to read each letter: linear time
+ONLY_PREFIX = re.compile(
+    r"(?:\[\w+\]:|\[(?!\d{4}-)[\w.-]+:\d+\]|\[\d{4}-\d\d-\d\d[\dT:.,Z+ -]*\]|[\dT:.,Z+\s-])*"
+)  # one way to read each letter: linear time
 SAID_RANK = re.compile(r"(?:^|[\s\[(<{|,])(?:[Gg]lobal[_ ]?)?[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})\b(?!\.\d)")
 HEADER = "Traceback (most recent call last):"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:,)? in (\S+)')
@@ -1786,6 +1818,8 @@ def is_of_work(case):
 def says_end(line):
     """Whether a last line says that the work is over, and not only a part of it."""
     last = re.split(r"\r", line)[-1]
+    stamp = STAMP_PREFIX.match(last)
+    last = last[stamp.end() :] if stamp else last
     if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last):
         return False
     return bool(COMPLETE.search(last) or COUNTED.search(last) or ENDING.search(last) and not PARTIAL.search(last))

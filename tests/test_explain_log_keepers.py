@@ -1,0 +1,59 @@
+"""Promise: explain_log.py says the same of a log whoever kept it: docker compose, Kubernetes, a CI system or a Windows
+editor write something before or after each line."""
+
+from __future__ import annotations
+
+import pytest
+from support.claims import COUNTS
+from support.explain import LOGS, verdict
+
+KEEPERS = {
+    "docker compose": "trainer-1  | {line}\n",
+    "kubectl logs --prefix": "[pod/train-7c9f-x2k/main] {line}\n",
+    "containerd": "2026-12-02T{clock}.123456789Z stderr F {line}\n",
+    "GitHub Actions": "2026-12-02T{clock}.1234567Z {line}\n",
+    "ts": "[2026-12-02 {clock}] {line}\n",
+    "an indented quotation": "    {line}\n",
+    "lines of Windows": "{line}\r\n",
+    "colours": "\x1b[0m{line}\x1b[0;m\n",
+}
+SETUP = (
+    "Collecting torch\n  Downloading torch.whl (180.5 MB)\nSuccessfully installed torch pytorch-ignite\n"
+    "WARNING: Running pip as the 'root' user can result in broken permissions\n+ torchrun train.py\n"
+)
+SAME = "outcome", "cause", "guilty_ranks", "victims"
+
+
+def kept(text: str, keeper: str) -> str:
+    clock = (f"18:{n // 60 % 60:02d}:{n % 60:02d}" for n in range(10**6))
+    return "".join(keeper.format(line=line, clock=next(clock)) for line in text.removesuffix("\n").split("\n"))
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_what_stands_before_each_line_changes_nothing(keeper, tmp_path):
+    wrong = []
+    for log in sorted(LOGS.glob("*.log")):
+        text = log.read_bytes().decode("utf-8", "replace")
+        (tmp_path / log.name).write_text(kept(text, KEEPERS[keeper]), newline="")
+        alone, found = verdict(log), verdict(tmp_path / log.name)
+        wrong += [(log.name, [found[k] for k in SAME])] if any(alone[k] != found[k] for k in SAME) else []
+        COUNTS["logs explained as they were kept"] += 1
+    assert not wrong, wrong
+
+
+def test_what_stands_before_the_job_changes_nothing(tmp_path):
+    for log in sorted(LOGS.glob("*.log")):
+        (tmp_path / log.name).write_text(SETUP * 3 + log.read_bytes().decode("utf-8", "replace"))
+        alone, found = verdict(log), verdict(tmp_path / log.name)
+        assert [alone[k] for k in SAME] == [found[k] for k in SAME], log.name
+
+
+def test_the_line_numbers_are_those_of_the_file(tmp_path):
+    """Evidence leads to where it stands, with what was before it taken off."""
+    log = LOGS / "torchrun-raise.log"
+    (tmp_path / "job.log").write_text(kept(log.read_text(), KEEPERS["docker compose"]))
+    alone, found = verdict(log), verdict(tmp_path / "job.log")
+    assert [e["line"] for e in alone["evidence"]] == [e["line"] for e in found["evidence"]]
+    lines = (tmp_path / "job.log").read_text().split("\n")
+    for e in found["evidence"]:
+        assert e["text"].split("…")[0][:40] in lines[e["line"] - 1], e

@@ -57,3 +57,11 @@ def test_the_line_numbers_are_those_of_the_file(tmp_path):
     lines = (tmp_path / "job.log").read_text().split("\n")
     for e in found["evidence"]:
         assert e["text"].split("…")[0][:40] in lines[e["line"] - 1], e
+
+
+@pytest.mark.parametrize("own", ["rank{rank} | {line}\n", "INFO     | rank {rank} | {line}\n"])
+def test_what_the_job_wrote_itself_stays(own, tmp_path):
+    """Rank 1 stops writing: only its own prefix tells who it was."""
+    lines = [(rank, f"step {step}") for step in range(30) for rank in range(3) if rank != 1 or step < 9]
+    (tmp_path / "job.log").write_text("".join(own.format(rank=rank, line=line) for rank, line in lines))
+    assert "Rank 1 stopped writing before the others" in verdict(tmp_path / "job.log")["text"]

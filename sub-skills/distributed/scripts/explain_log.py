@@ -504,7 +504,7 @@ class Scanner:
         self.alive = {}  # ranks heard of in the piece before, when only samples are read
         self.tail, self.searched, self.pending = b"", 0, []
         self.opening = set()  # the first lines, without their numbers
-        self.foreign, self.returns = None, False  # a prefix of all lines that no program wrote; lines end with \r\n
+        self.foreign = []  # what stands before or after all lines and no program of the job wrote
 
     def run(self):
         carry, base = b"", self.job.bytes
@@ -555,14 +555,13 @@ class Scanner:
         """Everything in data[:end]: whole lines, as a rule."""
         if self.labelled is None:
             head = data[: min(end, 65536)]
-            self.foreign, self.returns = foreign_prefix(head), head.count(b"\r\n") * 2 > head.count(b"\n")
-            if self.foreign:
-                head = self.foreign.sub(rb"\1", head)
-            self.labelled = is_labelled(head)
+            self.foreign = foreign_prefixes(head)
+            if head.count(b"\r\n") * 2 > head.count(b"\n"):
+                self.foreign.insert(0, (b"\r\n", b"\n"))
+            self.labelled = is_labelled(self.bare(head))
             self.reader.labelled = self.labelled
-        if self.foreign or self.returns:
-            data = data[:end].replace(b"\r\n", b"\n") if self.returns else data[:end]
-            data = self.foreign.sub(rb"\1", data) if self.foreign else data
+        if self.foreign:
+            data = self.bare(data[:end])
             end = len(data)
         after = self.line + data.count(b"\n", 0, end)
         self.listen(data, end, base, small, after)
@@ -585,6 +584,13 @@ class Scanner:
         self.again(data, end, base, after)
         self.line = after
         self.tail = (self.tail + data[max(0, end - 16384) : end])[-32768:]
+
+    def bare(self, data):
+        """Whole lines without what whoever kept the log wrote before and after each."""
+        data = b"\n" + data
+        for old, new in self.foreign:
+            data = data.replace(old, new)
+        return data[1:]
 
     def again(self, data, end, base, after):
         """Note where a program begins anew after a launcher has reported a failure."""
@@ -767,23 +773,25 @@ def clean(raw):
     return text[:-1] if text.endswith("\r") else text
 
 
-FOREIGN = (  # what whoever kept the log wrote before each line; a time in it stays
-    rb"(\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)? )(?:stdout|stderr) [FP] ",  # containerd
-    rb"()\[pod/[\w./-]+\] ",  # kubectl logs --prefix
-    rb"()[\w.-]+ +\| ?",  # docker compose
+FOREIGN = re.compile(  # what whoever kept the log wrote before each line: kubectl logs --prefix, docker compose
+    rb"\[pod/[\w./-]+\] |(?!(?i:r(?:ank)?[ _-]?\d|debug|info|warn|error|critical|fatal))[\w.-]+ +\| ?"
 )
+CONTAINERD = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ")
 
 
-def foreign_prefix(head):
-    """A compiled prefix that nearly all lines of a log have in common and no program of the job wrote, or None."""
-    lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:400]
+def foreign_prefixes(head):
+    """[(old, new), …]: what to replace in the lines of a log, for what nearly all of them begin with and no program of
+    the job wrote. Plain bytes, since a regular expression costs more than all the rest."""
+    lines = [line for line in head.split(b"\n")[:-1] if line.strip()]
     if len(lines) < 3:
-        return None
-    for pattern in FOREIGN:
-        if sum(bool(re.match(pattern, line)) for line in lines) >= 0.95 * len(lines):
-            return re.compile(rb"(?m)^" + pattern)
+        return []
+    found = {m[0] for line in lines if (m := FOREIGN.match(line))}
+    if 0 < len(found) <= 64 and sum(bool(FOREIGN.match(line)) for line in lines) >= 0.95 * len(lines):
+        return [(b"\n" + prefix, b"\n") for prefix in sorted(found, key=len, reverse=True)]
+    if sum(bool(CONTAINERD.match(line)) for line in lines) >= 0.95 * len(lines):
+        return [(b" stderr F ", b" "), (b" stdout F ", b" "), (b" stderr P ", b" "), (b" stdout P ", b" ")]
     indent = min(len(line) - len(line.lstrip(b" ")) for line in lines)
-    return re.compile(rb"(?m)^() {%d}" % indent) if indent else None
+    return [(b"\n" + b" " * indent, b"\n")] if indent else []
 
 
 def is_labelled(head):

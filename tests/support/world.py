@@ -218,7 +218,7 @@ def _collect(ranks, folder, deadline):
         hung = reader in open_readers
         if hung:
             os.kill(pid, signal.SIGUSR1)
-            time.sleep(0.1)
+            _await_stack(f"{folder}/{rank}.stack")
             os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
         os.close(reader)
@@ -228,6 +228,16 @@ def _collect(ranks, folder, deadline):
         outcome.stack = _read(f"{folder}/{rank}.stack")
         outcomes.append(outcome)
     return outcomes
+
+
+def _await_stack(path: str, limit: float = 2.0) -> None:
+    """Until a rank has written where it stands; one that is stopped, or on its way out, never does."""
+    size, deadline = 0, time.monotonic() + limit
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        before, size = size, os.path.getsize(path) if os.path.exists(path) else 0
+        if size and size == before:
+            return
 
 
 def _read(path: str) -> str:

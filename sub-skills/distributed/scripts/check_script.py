@@ -1795,9 +1795,12 @@ def instance_of(node, scope, depth=0):
 
 def returned(function):
     """[(expression, None, scope)] of what the function returns."""
-    if isinstance(function.node, ast.Lambda):
-        return [(function.node.body, None, function)]
-    return [(n.value, None, function) for n in own_nodes(function.node) if isinstance(n, ast.Return) and n.value]
+    cached = getattr(function.node, "_returned", None)
+    if cached is None:
+        values = [function.node.body] if isinstance(function.node, ast.Lambda) else [
+            n.value for n in own_nodes(function.node) if isinstance(n, ast.Return) and n.value]
+        cached = function.node._returned = [(v, None, function) for v in values]
+    return cached
 
 
 def own_nodes(node):
@@ -1817,7 +1820,17 @@ def own_nodes(node):
 # --- values: what an expression may be, and which arguments a call has ----------------------------------------------
 
 
+def each_once(ask):
+    """Let what a question finds more than once stand in its answer once: ways to one place multiply with each step."""
+    @functools.wraps(ask)
+    def answer(*args):
+        return list(dict.fromkeys(ask(*args)))
+
+    return answer
+
+
 @kept
+@each_once
 def sources(node, scope, depth=0) -> list:
     """[(expression, scope), …]: what an expression may be, where names, attributes, conditions, items of dicts,
     parameters (by callers and defaults) and what functions return are followed; (None, scope) for what cannot be seen.
@@ -4413,7 +4426,7 @@ def own_group_before(scope, call):
 
 def rule_environment(module, report):
     """Variables for the launch that are set when the group exists already."""
-    if is_test(module):
+    if is_test(module) or not re.search(r"environ|putenv", module.source):
         return
     for scope in module.scopes:
         after = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
+import multiprocessing
 import os
 import re
 import signal
@@ -35,10 +36,16 @@ LOGS = BUNDLE / "tests" / "logs"
 def elastic(function, size=2):
     """torchrun's own supervision of forked workers: (its report's text, exit code by rank)."""
 
+    gate = multiprocessing.get_context("fork").Barrier(size)
+
+    def worker(rank):  # a SIGTERM that meets a worker before it runs its function may be lost
+        gate.wait(20)
+        return function(rank)
+
     def supervise():
         with tempfile.TemporaryDirectory() as folder:
             context = start_processes(
-                name="worker", entrypoint=function, args={r: (r,) for r in range(size)},
+                name="worker", entrypoint=worker, args={r: (r,) for r in range(size)},
                 envs={r: {} for r in range(size)}, logs_specs=DefaultLogsSpecs(log_dir=folder), start_method="fork",
             )  # fmt: skip
             failures = context.wait(timeout=20).failures

@@ -1033,6 +1033,7 @@ GETTERS = {"get_rank", "get_local_rank", "get_world_size", "get_nproc_per_node",
            "backend", "device", "model_name", "hostname"}
 IDIST_COLLECTIVES = {"all_reduce", "all_gather", "all_gather_tensors_with_shapes", "broadcast", "barrier", "new_group",
                      "auto_model", "one_rank_first"}
+WHOLE_WORLD = {"initialize", "init_process_group", "auto_model"}  # what takes no group of its own
 TORCH_COLLECTIVES = {
     "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "broadcast", "broadcast_object_list",
     "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "gather", "gather_object",
@@ -1260,7 +1261,7 @@ def read_module(path, project):
     data = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree = ast.parse(data, filename=str(path))
+        tree = plainer(ast.parse(data, filename=str(path)))
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         source = data.decode(encoding, errors="replace")
@@ -1271,6 +1272,23 @@ def read_module(path, project):
     module.scopes.append(module.top)
     Collector(module).fill(module.top, tree.body)
     return module
+
+
+def plainer(tree):
+    """The tree with one form for what has two: `x: T = v` in a function is `x = v`, `engine.on(event)(handler)` is
+    `engine.add_event_handler(event, handler)`."""
+    for node in ast.walk(tree):
+        for block in ("body", "orelse", "finalbody") if not isinstance(node, ast.ClassDef) else ():
+            statements = getattr(node, block, None)
+            for i, n in enumerate(statements if isinstance(statements, list) else ()):
+                if isinstance(n, ast.AnnAssign) and n.value is not None:
+                    statements[i] = ast.copy_location(ast.Assign(targets=[n.target], value=n.value), n)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and len(node.args) == 1 and not node.keywords:
+            on = node.func
+            if isinstance(on.func, ast.Attribute) and on.func.attr == "on" and on.args:
+                node.args, node.keywords = [on.args[0], *node.args, *on.args[1:]], on.keywords
+                node.func = ast.copy_location(ast.Attribute(on.func.value, "add_event_handler", ast.Load()), on.func)
+    return tree
 
 
 class Collector:
@@ -2745,8 +2763,6 @@ def uses_wrapper(module):
 def grouped(call):
     """Whether a collective is given a group of its own: then only its members call it."""
     group = keyword(call, "group")
-    if last_name(call) in ("initialize", "init_process_group", "auto_model"):
-        return False
     if group is None:
         return any(k.arg is None and (not isinstance(k.value, ast.Dict) or any(
             constant(key) in ("group", None) for key in k.value.keys)) for k in call.keywords)
@@ -2760,14 +2776,15 @@ def effects_at(call, scope):
     here = call.lineno
     if name.startswith(IDIST):
         if last in IDIST_COLLECTIVES or last == "initialize":
-            if grouped(call) or last in ("all_reduce", "all_gather") and len(call.args) > (last == "all_reduce") + 1:
+            by_place = last in ("all_reduce", "all_gather") and len(call.args) > (last == "all_reduce") + 1
+            if by_place or last not in WHOLE_WORLD and grouped(call):
                 return []
             return [Effect("collective", f"idist.{last}", here)]
         if last in GETTERS or last in ("show_config", "auto_dataloader"):
             return [Effect("query", f"idist.{last}", here)]
         return []
     if name.startswith(TORCH_DIST):
-        if last in TORCH_COLLECTIVES and name.count(".") == 2 and not grouped(call):
+        if last in TORCH_COLLECTIVES and name.count(".") == 2 and (last in WHOLE_WORLD or not grouped(call)):
             return [Effect("collective", f"torch.distributed.{last}", here)]
         return []
     if named(name, "DistributedDataParallel"):

@@ -255,3 +255,27 @@ def test_a_helper_that_a_shell_saw_killed_is_no_rank(tmp_path):
     others = [line for line in lines[killed + 1 :] if not line.startswith("1: ") and "done" not in line]
     found = judged(tmp_path, "".join([*lines[: killed + 1], *others]))
     assert (found["outcome"], found["guilty_ranks"]) == ("failed", [1]), found
+
+
+@pytest.mark.parametrize("own", [
+    r"<\1> ", r"[\1] ", r"(\1) ", r"p\1| ", r"18:51:06 <\1> ", r"[2026-12-02 18:51:06,123] [\1] ",
+])  # fmt: skip
+def test_ranks_as_programs_number_them(own, tmp_path):
+    found = judged(tmp_path, re.sub(r"<(\d)/3> ", own, log("fork-slash")))
+    assert found["guilty_ranks"] == [1] and "Its last line" in found["text"], found
+
+
+@pytest.mark.parametrize("lines, is_label", [
+    ("[0] a\n[1] b\n[0] c\n[1] d\n", True), ("[0] a\n[1] b\n[2] c\n[3] d\n[4] e\n", False),
+    ("[0] a\n[0] a\n[1] b\n[1] b\n[2] c\n", False), ("[3] a\n[1] b\n[2] c\n[1] d\n", False), ("[0] a\n" * 9, False),
+])  # fmt: skip
+def test_what_only_counts_up_is_no_rank(lines, is_label):
+    assert bool(program().own_label(lines.encode())) is is_label
+
+
+def test_the_rank_that_says_goodbye_has_left(tmp_path):
+    """Three ranks, one lost a peer: of the two others one had said that it leaves."""
+    text = log("fork-exit0").replace("rank 1: step 2", "rank 1: no data for me, bye; step 2")
+    lines = [line for line in text.splitlines(True) if not line.startswith("rank 1: ") or "bye" in line]
+    found = judged(tmp_path, "".join(lines))
+    assert found["guilty_ranks"] == [1], found

@@ -504,6 +504,7 @@ class Scanner:
         self.alive = {}  # ranks heard of in the piece before, when only samples are read
         self.tail, self.searched, self.pending = b"", 0, []
         self.opening = set()  # the first lines, without their numbers
+        self.own = None  # one of OWN
         self.foreign = []  # what stands before or after all lines and no program of the job wrote
 
     def run(self):
@@ -558,7 +559,9 @@ class Scanner:
             self.foreign = foreign_prefixes(head)
             if head.count(b"\r\n") * 2 > head.count(b"\n"):
                 self.foreign.insert(0, (b"\r\n", b"\n"))
-            self.labelled = is_labelled(self.bare(head))
+            head = self.bare(head)
+            self.labelled = is_labelled(head)
+            self.own = None if self.labelled or BYTE_RANK.search(head) else own_label(head)
             self.reader.labelled = self.labelled
         if self.foreign:
             data = self.bare(data[:end])
@@ -659,7 +662,7 @@ class Scanner:
     def listen(self, data, end, base, small, after):
         """Hear which ranks wrote in this piece: every line of a small file, else a sample and who has fallen silent."""
         source, job = self.source, self.job
-        pattern = LABEL if self.labelled else BYTE_RANK
+        pattern = LABEL if self.labelled else self.own or BYTE_RANK
         if source.rank is not None:
             start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
             text = clean(data[start : min(end, start + LINE)])
@@ -792,6 +795,21 @@ def foreign_prefixes(head):
         return [(b" stderr F ", b" "), (b" stdout F ", b" "), (b" stderr P ", b" "), (b" stdout P ", b" ")]
     indent = min(len(line) - len(line.lstrip(b" ")) for line in lines)
     return [(b"\n" + b" " * indent, b"\n")] if indent else []
+
+
+OWN = [  # a rank before each line, as programs write it themselves
+    re.compile(rb"(?m)^(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? )?" + form)
+    for form in (rb"<(\d{1,3})> ", rb"\[(\d{1,3})\] ", rb"\((\d{1,3})\) ", rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ")
+]
+
+
+def own_label(head):
+    """The one of `OWN` that many lines begin with, for 0 and all numbers up to some; None for what only counts up."""
+    for pattern in OWN:
+        found = [int(m[1]) for m in pattern.finditer(head)]
+        if len(found) > 3 and found != sorted(found) and set(found) == set(range(max(2, max(found) + 1))):
+            return pattern
+    return None
 
 
 def is_labelled(head):
@@ -2993,8 +3011,11 @@ def gone(case):
         return Verdict(
             "failed", scene.id if scene else IDS["apart"], odd, victims_of(case, odd), text, "medium", case.echoes[:3]
         )
+    leaving = [r for r in absent if r in case.lines and case.lines[r].last and says_end(case.lines[r].last[3])]
     if silent:
         guilty = silent
+    elif len(leaving) == 1:
+        guilty, confidence = leaving, "medium"
     elif len(absent) == 1 and case.job.world:
         guilty, confidence = absent, "medium"
     text = (
@@ -3008,6 +3029,7 @@ def gone(case):
         if 1 < len(absent) < 9
         else ""
     )
+    text += f".{last_words(case, guilty)}".rstrip(".") if guilty == leaving else ""
     early = case.of("stopping")
     cause = IDS["leave"] if IDS["leave"] in case.rules else IDS["gone"]
     if early:

@@ -3181,7 +3181,12 @@ def walk_with(node, reach, state):
         if isinstance(i.context_expr, ast.Call):
             if resolve(i.context_expr.func, state.scope) == IDIST + "one_rank_first":
                 state.first = True
+    before = len(state.sites)
     out = walk_block(node.body, reach, state)
+    for call in [i.context_expr for i in node.items if isinstance(i.context_expr, ast.Call)]:
+        if last_name(call) == "suppress" and call.args:  # contextlib's: an except clause that does nothing
+            clause = ast.copy_location(ast.ExceptHandler(ast.Tuple(call.args, ast.Load()), None, [ast.Pass()]), call)
+            state.caught.append((node, clause, state.sites[before:], state.loops))
     state.first = first
     return out
 
@@ -3562,9 +3567,11 @@ def check_reduction(call, scope, report):
     """Each value that the operation may be: a text is reported where it is written, if that is in this file."""
     for op, s in given(call, "op", 1, scope):
         for value, x in sources(op, s):
-            text = constant(value)
+            text = constant(value) or unless_chosen(value, x)
             if isinstance(text, str) and text not in REDUCTIONS:
                 what = f'"{text}"'
+            elif isinstance(value, ast.Call) and last_name(value) == "lower" and not value.args:
+                what = written(value)
             elif value is not None and resolve(value, x).startswith("torch.distributed.ReduceOp"):
                 what = written(value)
             else:
@@ -3572,6 +3579,17 @@ def check_reduction(call, scope, report):
             by_caller = isinstance(op, ast.Name) and any(v is value for v, _, _ in handed(op.id, s))
             return report.add("reduction-op", value if by_caller and x.module is scope.module else place(
                 op, s, call, scope), scope.module, given=what)
+
+
+def unless_chosen(node, scope):
+    """The text that an option of the command line, or a variable of the environment, is where nobody gives it."""
+    if isinstance(node, ast.Attribute):
+        found = option_default(node.attr, scope.module)
+    elif isinstance(node, ast.Call) and last_name(node) in ("get", "getenv") and len(node.args) == 2:
+        found = constant(node.args[1])
+    else:
+        return None
+    return found if isinstance(found, str) else None
 
 
 def check_reduced_twice(call, scope, report):
@@ -4116,8 +4134,8 @@ def check_launch(call, last, scope, report):
     else:
         check_timeout(call, scope, report)
     method_given, s = first_given(call, "init_method", 6 if last == "Parallel" else None, scope)
-    if last in ("Parallel", "initialize") and any(
-            isinstance(v, str) and v.startswith("tcp:") for v in literals(method_given, s)):
+    texts = [*literals(method_given, s), *(unless_chosen(v, x) for v, x in sources(method_given, s))]
+    if last in ("Parallel", "initialize") and any(isinstance(v, str) and v.startswith("tcp:") for v in texts):
         report.add("tcp-init-method", place(method_given, s, call, scope), module)
     if last == "Parallel":
         if starts == "yes" and not is_test(module) and launched_by_torchrun(module):
@@ -4509,6 +4527,8 @@ def environment_target(node, scope):
         for t in node.targets:
             if isinstance(t, ast.Subscript) and last_name(t.value) == "environ":
                 return constant(t.slice)
+    if isinstance(node, ast.AugAssign) and last_name(node.target) == "environ":
+        return launch_variable(entries(node.value, scope)[0])
     if isinstance(node, ast.Call):
         if last_name(node) == "putenv" and node.args:
             return constant(node.args[0])
@@ -4518,8 +4538,13 @@ def environment_target(node, scope):
             if node.func.attr == "update":
                 keys = [k.arg for k in node.keywords if k.arg]
                 keys += [k for a in node.args for k in entries(a, scope)[0]]
-                return next((k for k in keys if LAUNCH_VARIABLES.match(k)), keys[0] if keys else None)
+                return launch_variable(keys)
     return None
+
+
+def launch_variable(names):
+    """Of some variables the one that a launch reads, else the first; None of none."""
+    return next((n for n in names if LAUNCH_VARIABLES.match(n)), next(iter(names), None))
 
 
 def reads_variable(node, name):
@@ -4563,6 +4588,9 @@ def rule_contrib(module, report):
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
                     old_import(node.module, alias.name, node, module, report)
+            elif isinstance(node, ast.Call) and last_name(node) == "import_module" and node.args and isinstance(
+                    constant(node.args[0]), str):
+                old_import(node.args[0].value, "", node, module, report)
 
 
 def old_import(dotted, name, node, module, report):

@@ -1,0 +1,23 @@
+import os, random, argparse, functools
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, RandomSampler, BatchSampler, DistributedSampler, WeightedRandomSampler
+import ignite.distributed as idist
+from ignite.engine import Engine, Events, create_supervised_trainer, create_supervised_evaluator
+from ignite.handlers import EarlyStopping, TerminateOnNan, ProgressBar, Checkpoint, DiskSaver
+from ignite.metrics import Accuracy, Loss
+
+class Sync:
+    members = [0, 1]
+    def mean(self, x):
+        return idist.all_reduce(x, group=self.members)
+def training(local_rank, cfg):
+    s = Sync()
+    for i in range(10):
+        s.mean(1.0)
+
+if __name__ == "__main__":
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(training, {})

@@ -1,0 +1,19 @@
+import os, random, argparse, functools
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, RandomSampler, BatchSampler, DistributedSampler, WeightedRandomSampler
+import ignite.distributed as idist
+from ignite.engine import Engine, Events, create_supervised_trainer, create_supervised_evaluator
+from ignite.handlers import EarlyStopping, TerminateOnNan, ProgressBar, Checkpoint, DiskSaver
+from ignite.metrics import Accuracy, Loss
+
+def training(local_rank, cfg):
+    for i in range(10):
+        group = idist.new_group([0, 1])
+        idist.all_reduce(1.0, group=group)
+
+if __name__ == "__main__":
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(training, {})

@@ -1,0 +1,21 @@
+import os, random, argparse, functools
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, RandomSampler, BatchSampler, DistributedSampler, WeightedRandomSampler
+import ignite.distributed as idist
+from ignite.engine import Engine, Events, create_supervised_trainer, create_supervised_evaluator
+from ignite.handlers import EarlyStopping, TerminateOnNan, ProgressBar, Checkpoint, DiskSaver
+from ignite.metrics import Accuracy, Loss
+
+class App:
+    def __init__(self):
+        self.rank = idist.get_rank()
+    def start(self):
+        idist.initialize("gloo")
+        print(self.rank)
+        idist.finalize()
+
+if __name__ == "__main__":
+    App().start()

@@ -1,0 +1,21 @@
+import os, random, argparse, functools
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, RandomSampler, BatchSampler, DistributedSampler, WeightedRandomSampler
+import ignite.distributed as idist
+from ignite.engine import Engine, Events, create_supervised_trainer, create_supervised_evaluator
+from ignite.handlers import EarlyStopping, TerminateOnNan, ProgressBar, Checkpoint, DiskSaver
+from ignite.metrics import Accuracy, Loss
+
+def wrong(pred, y):
+    return (pred != y).nonzero().flatten()
+def training(local_rank, cfg):
+    g = torch.Generator().manual_seed(idist.get_rank())
+    pred, y = torch.randint(0, 3, (30,), generator=g), torch.randint(0, 3, (30,), generator=g)
+    print(idist.all_gather(wrong(pred, y)))
+
+if __name__ == "__main__":
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(training, {})

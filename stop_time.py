@@ -1,0 +1,25 @@
+import os, random, argparse, functools
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, RandomSampler, BatchSampler, DistributedSampler, WeightedRandomSampler
+import ignite.distributed as idist
+from ignite.engine import Engine, Events, create_supervised_trainer, create_supervised_evaluator
+from ignite.handlers import EarlyStopping, TerminateOnNan, ProgressBar, Checkpoint, DiskSaver
+from ignite.metrics import Accuracy, Loss
+
+import time
+def training(local_rank, cfg):
+    model = idist.auto_model(nn.Linear(2, 1))
+    begin = time.time()
+    trainer = Engine(lambda e, b: model(b).sum().backward())
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def budget(engine):
+        if time.time() - begin > 3600:
+            engine.terminate()
+    trainer.run([torch.rand(4, 2)] * 10)
+
+if __name__ == "__main__":
+    with idist.Parallel(backend="gloo") as parallel:
+        parallel.run(training, {})

@@ -193,6 +193,16 @@ def others_poll(rank, folder):
         time.sleep(0.1)
 
 
+def python_child(rank, folder):
+    """Rank 0 has a helper of its own, for which it does not wait."""
+    if rank == 0:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    mark(rank, folder)
+    if rank == 1:
+        time.sleep(1000)  # odd 1: python_child
+    idist.barrier()
+
+
 def same_place(rank, folder):
     """Nobody is odd: all wait for what none sends."""
     mark(rank, folder)

@@ -19,6 +19,7 @@ import argparse
 import ast
 import concurrent.futures
 import html
+import itertools
 import json
 import os
 import re
@@ -1381,10 +1382,11 @@ def spawned_ranks(job, looks, table):
             return []
         if any(f.function == "_worker_loop" for k in kids for look in looks[k] for *_, fs in look.threads for f in fs):
             return []
-        joins = [f for f in frames(pid) if SPAWN_JOIN.search(f.path) or re.search(
+        # a fork has the frames of its parent below _wrap
+        own = [*itertools.takewhile(lambda f: not (SPAWN_JOIN.search(f.path) and f.function == "_wrap"), frames(pid))]
+        joins = [f for f in own if SPAWN_JOIN.search(f.path) or re.search(
             r"multiprocessing/(process|popen_\w+)\.py$", f.path) and f.function in ("join", "wait", "poll")]
-        mine = users_frames(frames(pid))
-        top = frames(pid)[:1] == mine[:1]  # the innermost call is the user's own, such as os.waitpid
+        top = own[:1] == users_frames(own)[:1]  # the innermost call is the user's own, such as os.waitpid
         if joins or (top and not waits_for_ranks(frames(pid), "", False, False)
                      and any(waits_for_ranks(frames(k), "", False, False) for k in kids)):
             return kids

@@ -279,3 +279,33 @@ def test_the_rank_that_says_goodbye_has_left(tmp_path):
     lines = [line for line in text.splitlines(True) if not line.startswith("rank 1: ") or "bye" in line]
     found = judged(tmp_path, "".join(lines))
     assert found["guilty_ranks"] == [1], found
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_process_of_multiprocessing_is_a_rank_only_under_spawn_of_torch(own, tmp_path):
+    """Rank 2 of torchrun has a process of its own, whose name has the number 1."""
+    lines = [
+        "Process SpawnProcess-1:\n", "Traceback (most recent call last):\n",
+        '  File "/usr/lib/python3.11/multiprocessing/process.py", line 314, in _bootstrap\n    self.run()\n',
+        *['  File "/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 87, in _wrap\n'] * own,
+        '  File "/home/me/job.py", line 9, in load\n    raise ValueError("bad shard")\n', "ValueError: bad shard\n",
+    ]  # fmt: skip
+    found = judged(tmp_path, "world size 4\n" + "".join(lines))
+    assert found["outcome"] == "failed" and found["guilty_ranks"] == ([0] if own else []), found
+
+
+REPORTS = {
+    "Exception occurred during processing of request from ('127.0.0.1', 54838)": "socketserver.py",
+    "Task exception was never retrieved\nfuture: <Task finished name='Task-2' coro=<f() done>>": "job.py",
+    "--- Logging error ---": "logging/__init__.py",
+    "Exception ignored in: <function Table.__del__ at 0x7f>": "job.py",
+}
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_an_exception_that_python_reports_and_goes_on_is_no_failure(report, tmp_path):
+    trace = f'Traceback (most recent call last):\n  File "/x/{REPORTS[report]}", line 9, in f\n    g()\n'
+    text = f"world size 2\n{report}\n{trace}ConnectionResetError: [Errno 104] Connection reset by peer\n"
+    assert judged(tmp_path, text)["outcome"] == "unknown", text
+    assert judged(tmp_path, text.replace(report + "\n", ""))["outcome"] == "failed"
+    assert judged(tmp_path, text + "Training finished.\n")["outcome"] == "succeeded"

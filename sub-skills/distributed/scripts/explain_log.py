@@ -461,7 +461,6 @@ BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's tabl
     rb"(?:(?<![\w])|(?<=\d)|(?<=\dm))[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})"
     rb"(?![\d.]\d|\d|\]: (?:Traceback| |[\w.]*(?:Error|Exception)\b)|\]:\[)"
     rb"|\[(?:default|worker|trainer|proc)(\d{1,5})\](?!:(?:\[rank\d+\]: ?)?(?:Traceback| |[\w.]*(?:Error|Exception)\b))"
-    rb"|<(\d{1,5})/\d{1,5}> "
 )
 LABEL = re.compile(
     rb"(?m)^(?:\x1b\[[\d;]*m|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? )* *(\d{1,5}): "
@@ -724,7 +723,6 @@ class Scanner:
         line = -1 if lane.last and lane.last[0] > base + begin else after - data.count(b"\n", begin, end)
         said = clean(data[mark : mark + 300].split(b"\n")[0]) if glued else text
         said = re.split(r"(?<=[\d)\]])(?=[Rr]ank \d+:)", said.strip())[0]
-        said = next((part for part in re.split(r"(?=<\d+/\d+> )", said) if part.startswith(f"<{rank}/")), said)
         lane.hear(base + begin, self.source.name, line, said[:300])
         steps = [step_of(m) for m in STEP.finditer(text)]
         if steps and steps[0] is not None:
@@ -741,13 +739,19 @@ def form(line):
     return "" if len(text) < 10 or REPEATED.search(line) else re.sub(r"\d+", "#", text)
 
 
+REPORTED = re.compile(  # above an exception in a __del__, at exit, in a server, a task of asyncio, a record of logging
+    r"Exception ignored|Exception occurred during processing of request|exception was never retrieved"
+    r"|future: <(?:Task|Future) finished|--- Logging error ---"
+)
+
+
 def without_ignored(lines):
-    """The lines without what Python reports of an exception in a __del__ or at exit, and goes on."""
+    """The lines without exceptions that Python reports and goes on."""
     kept, inside = [], False
     for line in lines:
         prefix = ONLY_PREFIX.match(line)[0]
         text, indent = line[len(prefix) :], len(prefix) - len(prefix.rstrip())
-        if "Exception ignored" in text:
+        if REPORTED.search(text):
             inside = True
         elif not inside:
             kept.append(line)
@@ -798,8 +802,16 @@ def foreign_prefixes(head):
 
 
 OWN = [  # a rank before each line, as programs write it themselves
-    re.compile(rb"(?m)^(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? )?" + form)
-    for form in (rb"<(\d{1,3})> ", rb"\[(\d{1,3})\] ", rb"\((\d{1,3})\) ", rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ")
+    re.compile(
+        rb"(?m)^(?:\x1b\[[\d;]*m|\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? )*"
+        + form
+    )
+    for form in (
+        rb"<(\d{1,3})(?:/\d+)?> ",
+        rb"\[(\d{1,3})\] ",
+        rb"\((\d{1,3})\) ",
+        rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ",
+    )
 ]
 
 
@@ -944,6 +956,7 @@ class Reader:
         self.before = {}  # stream -> (number, text) of the line before
         self.speaker = (None, 0)  # rank and number of the last record of an error that names its rank in its own way
         self.next_rank = None  # of the traceback that a parent quotes
+        self.own_process = None  # number of the process of multiprocessing whose traceback follows
         self.table = None  # entry of torchrun's failure table in progress
         self.root = False
         self.dump = {}  # stream -> stack dump in progress
@@ -1021,7 +1034,7 @@ class Reader:
                 return 12
             tb["quoting"] = False
         stamp = stamp or when(full)
-        if text.startswith(("Exception in thread", "Exception ignored")):
+        if text.startswith("Exception in thread") or REPORTED.match(text):
             self.before[stream] = (line, text)
             return 4
         if text.startswith(("SyntaxError: ", "IndentationError: ")) and not tb:
@@ -1068,7 +1081,7 @@ class Reader:
                 last.end = last.end.split("\nDuring handling of")[0].split("\nThe above exception was")[0]
                 return 8
         if m := SPAWN_PROCESS.fullmatch(text.strip()):
-            self.next_rank = int(m[1]) - 1
+            self.own_process = int(m[1]) - 1
             return 4
         if SPAWNED.search(text):
             self.next_rank = int(SPAWNED.search(text)[1])
@@ -1084,8 +1097,8 @@ class Reader:
         last = self.last.pop(stream, None)
         inner = last if "Original Traceback" in text else None
         chain = [last, *last.chain] if last is not None and last.link and inner is None else []
-        given = self.next_rank
-        self.next_rank = None
+        given, process = self.next_rank, self.own_process
+        self.next_rank = self.own_process = None
         if chain and given is None and getattr(last, "spawned", False):
             given = last.rank  # the parent quotes the whole chain
         before = self.before.get(stream, (line, ""))
@@ -1094,14 +1107,15 @@ class Reader:
             rank = self.speaker[0]
         self.open[stream] = {
             "inner": inner,
-            "thread": bool(re.search(r"Exception (?:in thread|ignored)", before[1])),
-            "ignored": "Exception ignored" in before[1],
+            "thread": bool(re.search("Exception in thread", before[1]) or REPORTED.search(before[1])),
+            "ignored": bool(REPORTED.search(before[1])),
             "frames": [],
             "line": line,
             "order": order,
             "time": stamp,
             "rank": given if given is not None else rank,
             "spawned": given is not None,
+            "process": process,
             "hooked": hooked,
             "chain": chain,
             "outer": old,
@@ -1144,6 +1158,8 @@ class Reader:
             e = tb["inner"]
             e.end, e.text, e.type, e.frames = stripped[:900], stripped[:600], name, e.frames + tb["frames"]
             return True
+        if tb["process"] is not None and any("torch/multiprocessing/spawn.py" in f[0] for f in tb["frames"]):
+            tb["rank"], tb["spawned"] = tb["process"], True  # a rank, and no other process of the program
         who = tb["table"] if tb["table"] is not None else tb["rank"]
         e = Event(
             "exception",
@@ -2850,7 +2866,7 @@ def absent_rank(case, absent, base, first, waits, dumps, behind=False):
     elif errors:
         how = "had met an error that did not end it" + (f" ({short(first_line(errors[0]), 100)})")
     elif ended:
-        how = f"its engine had ended of an error that did not end it ({short(fold(ended[0].end), 100)})"
+        how = f"its engine had ended with an error, the process went on ({short(fold(ended[0].end), 100)})"
     elif stopping:
         how = "had stopped by itself" + f" ({short(fold(stopping[-1].text), 100)})"
     else:

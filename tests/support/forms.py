@@ -18,26 +18,32 @@ class Form(ast.NodeTransformer):
         return "get_rank()" in ast.unparse(node)
 
 
-class NamedConditions(Form):
-    """`if rank == 0:` becomes `chosen = rank == 0`, `if chosen:`."""
+class Conditions(Form):
+    """A change of each `if` that asks for the rank."""
 
     def visit_If(self, node):
         self.generic_visit(node)
         if not self.asks_rank(node.test):
             return node
         self.changed += 1
+        return self.other(node)
+
+    def other(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        raise NotImplementedError
+
+
+class NamedConditions(Conditions):
+    """`if rank == 0:` becomes `chosen = rank == 0`, `if chosen:`."""
+
+    def other(self, node):
         name = f"chosen_{self.changed}"
         return [ast.Assign([ast.Name(name, ast.Store())], node.test), ast.If(ast.Name(name), node.body, node.orelse)]
 
 
-class SwappedBranches(Form):
+class SwappedBranches(Conditions):
     """`if a: b else: c` becomes `if not a: c else: b`."""
 
-    def visit_If(self, node):
-        self.generic_visit(node)
-        if not self.asks_rank(node.test):
-            return node
-        self.changed += 1
+    def other(self, node):
         return ast.If(ast.UnaryOp(ast.Not(), node.test), node.orelse or [ast.Pass()], node.body)
 
 

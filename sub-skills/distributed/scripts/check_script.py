@@ -1276,19 +1276,33 @@ def read_module(path, project):
 
 def plainer(tree):
     """The tree with one form for what has two: `x: T = v` in a function is `x = v`, `engine.on(event)(handler)` is
-    `engine.add_event_handler(event, handler)`."""
+    `engine.add_event_handler(event, handler)`, and one of two handlers is added under an `if`."""
     for node in ast.walk(tree):
         for block in ("body", "orelse", "finalbody") if not isinstance(node, ast.ClassDef) else ():
             statements = getattr(node, block, None)
             for i, n in enumerate(statements if isinstance(statements, list) else ()):
                 if isinstance(n, ast.AnnAssign) and n.value is not None:
                     statements[i] = ast.copy_location(ast.Assign(targets=[n.target], value=n.value), n)
+                elif isinstance(n, ast.Expr) and isinstance(n.value, ast.Call):
+                    statements[i] = handler_chosen(n)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and len(node.args) == 1 and not node.keywords:
             on = node.func
             if isinstance(on.func, ast.Attribute) and on.func.attr == "on" and on.args:
                 node.args, node.keywords = [on.args[0], *node.args, *on.args[1:]], on.keywords
                 node.func = ast.copy_location(ast.Attribute(on.func.value, "add_event_handler", ast.Load()), on.func)
     return tree
+
+
+def handler_chosen(statement):
+    """`engine.add_event_handler(event, a if test else b)` as an `if`; any other statement as it is."""
+    call = statement.value
+    if last_name(call) != "add_event_handler" or len(call.args) < 2 or not isinstance(call.args[1], ast.IfExp):
+        return statement
+    event, chosen, *rest = call.args
+    either_way = [ast.copy_location(ast.Expr(ast.copy_location(
+        ast.Call(call.func, [event, handler, *rest], call.keywords), call)), statement)
+        for handler in (chosen.body, chosen.orelse)]
+    return ast.copy_location(ast.If(chosen.test, either_way[:1], either_way[1:]), statement)
 
 
 class Collector:
@@ -1438,7 +1452,7 @@ def is_world(node):
     """Whether the expression is a number of processes."""
     name = last_name(node)
     if isinstance(node, ast.Call) and name in ("get", "getenv") and node.args:
-        return constant(node.args[0]) in ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS")
+        return RANK_VARIABLES.get(constant(node.args[0])) == "world"
     if isinstance(node, ast.Call) and name == "int":
         return bool(node.args) and is_world(node.args[0])
     if isinstance(node, ast.Call) and name in ("max", "min"):
@@ -2278,6 +2292,8 @@ def name_on_ranks(node, scope, depth):
             if node.id in s.bound:
                 break
         values = values_of(node, scope)
+        if depth < 6 and (owned := on_some_ranks(node, values, scope)) is not None:
+            return owned
         known = [(v, i, s) for v, i, s in values if v is not None]
         if known:
             got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in known])
@@ -2298,6 +2314,8 @@ def name_on_ranks(node, scope, depth):
         return handed_on_ranks(node, scope, depth) if named_so == UNKNOWN and depth < 6 else named_so
     if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
         values = values_of(node, scope)
+        if depth < 6 and (owned := on_some_ranks(node, values, scope)) is not None:
+            return owned
         known = [(v, i, s) for v, i, s in values if v is not None]
         got = joined([value_on_ranks(item(v, i), s, depth + 2) for v, i, s in known])
         if got != UNKNOWN:
@@ -2311,6 +2329,39 @@ def name_on_ranks(node, scope, depth):
         if found is not None and is_property(found):
             return result_on_ranks(found, depth)
     return attribute_on_ranks(last, scope, depth)
+
+
+class Something:
+    """An object that a rank has where others have None."""
+
+
+def on_some_ranks(node, values, scope):
+    """(object or None on each rank) of what is made on some ranks and None on the others, in one expression or by an
+    `if` behind a None; None for anything else, and for what is shared afterwards."""
+    if any(re.search(r"broadcast|gather|reduce|scatter|sync|share", last_name(c)) and any(
+            chain(n) == chain(node) for a in c.args for n in ast.walk(a) if isinstance(n, (ast.Name, ast.Attribute)))
+            for c in scope.calls):
+        return None
+    made = [(v, s) for v, i, s in values if v is not None and i is None]
+    if len(made) != len(values):
+        return None
+    nothing = [v for v, _ in made if isinstance(v, ast.Constant) and v.value is None]
+    tried = None
+    if len(made) == 1 and isinstance(made[0][0], ast.IfExp):
+        (one, s), = made
+        for value, other in ((one.body, one.orelse), (one.orelse, one.body)):
+            if isinstance(value, ast.Call) and isinstance(other, ast.Constant) and other.value is None:
+                tried = negate(condition(one.test, s)) if value is one.orelse else condition(one.test, s)
+    elif len(made) == 2 and len(nothing) == 1:
+        value, s = next((v, s) for v, s in made if v is not nothing[0])
+        around = [(n.test, branch is n.orelse) for n in own_nodes(s.node) if isinstance(n, ast.If)
+                  for branch in (n.body, n.orelse) if any(b.lineno <= value.lineno <= b.end_lineno for b in branch)]
+        if isinstance(value, ast.Call) and len(around) == 1:
+            (test, otherwise), = around
+            tried = negate(condition(test, s)) if otherwise else condition(test, s)
+    if tried is None or not differs(tried) or set(tried) - {"T", "F"}:
+        return None
+    return tuple(Something if t == "T" else None for t in tried)
 
 
 def handed_on_ranks(node, scope, depth):
@@ -2805,7 +2856,8 @@ def effects_at(call, scope):
             given = {id(d): d for v, _, x in handed(call.func.id, scope)
                      if (d := definition(v, x)) is not None and d.is_function}
             found = next(iter(given.values())) if len(given) == 1 else None
-            if found is None and any(call.func.id in f.parameters[:1] for f in decorations(scope.module) or ()):
+            taker = next((s for s in all_scopes(scope) if call.func.id in s.bound), None)
+            if found is None and taker in (decorations(scope.module) or {}):
                 found = next((d for d in given.values() if effects_of(d)), None)
         if found is not None:
             return called(found, call)
@@ -2852,10 +2904,7 @@ def overridden(function):
 
 def handler_effects(handler, scope, line):
     """What a handler does whenever its event fires, as effects of registering it."""
-    made = [(handler, scope)]
-    if isinstance(handler, (ast.Name, ast.Attribute)):
-        made = [(v, s) for v, i, s in values_of(handler, scope) if v is not None and i is None]
-    for value, s in made:
+    for value, s in sources(handler, scope):
         if isinstance(value, ast.Call):
             name = resolve(value.func, s)
             if named(name, "EarlyStopping", "TerminateOnNan", "TimeLimit") and name.startswith("ignite."):
@@ -3233,6 +3282,9 @@ def walk_definition(node, reach, state):
     for decorator in node.decorator_list:
         walk_expression(decorator, reach, state)
     registered = any(isinstance(d, ast.Call) and last_name(d) == "on" for d in node.decorator_list)
+    for d in node.decorator_list:
+        if isinstance(d, ast.Call) and last_name(d) == "on" and d.args:
+            reach = both(reach, event_reach(d.args[0], state.scope))
     guard = one_rank(inner)
     if guard is not None:
         return  # its own walk looks at it
@@ -3273,12 +3325,23 @@ def walk_expression(node, reach, state):
             pending += [(g.iter, r) for g in n.generators]
             continue
         if isinstance(n, ast.Call):
-            visit_call(n, r, state)
+            added = last_name(n) == "add_event_handler" and n.args
+            visit_call(n, both(r, event_reach(n.args[0], state.scope)) if added else r, state)
         elif isinstance(n, ast.Attribute) and n.attr in properties(state.scope.module):
             found = definition(n, state.scope)
             if found is not None and found.is_function and is_property(found):
                 state.sites += [(e, r, n) for e in called(found, n) if e.kind != "query"]
         pending += [(c, r) for c in reversed(list(ast.iter_child_nodes(n)))]
+
+
+def event_reach(event, scope):
+    """On which ranks an event fires, by its event_filter."""
+    chosen = keyword(event, "event_filter") if isinstance(event, ast.Call) else None
+    function = definition(chosen, scope) if chosen is not None else None
+    if chosen is not None and isinstance(chosen, ast.Lambda):
+        function = scope.module.scope_of.get(id(chosen))
+    made = returned(function) if function is not None and function.is_function else []
+    return condition(made[0][0], made[0][2]) if len(made) == 1 else ALWAYS
 
 
 @kept
@@ -3533,9 +3596,9 @@ def literals(node, scope, depth=0) -> list:
         if isinstance(value, ast.Constant):
             found.append(value.value)
         elif isinstance(value, ast.JoinedStr) and value.values and depth < 4:
-            first, rest = value.values[0], constant(value.values[1]) if value.values[1:] else ""
-            begins = [constant(first)] if isinstance(first, ast.Constant) else literals(first.value, s, depth + 1)
-            found += [b if b is None or first is not value.values[0] else f"{b}{rest or ''}" for b in begins]
+            first, *rest = value.values
+            begins = [first.value] if isinstance(first, ast.Constant) else literals(first.value, s, depth + 1)
+            found += [b if b is None else f"{b}{constant(rest[0]) or '' if rest else ''}" for b in begins]
         elif isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mod)) and depth < 4:
             found += [v for v in literals(value.left, s, depth + 1) if isinstance(v, str)] or [None]
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "format":
@@ -4886,9 +4949,8 @@ def rule_set_epoch(module, report):
     if any("set_epoch" in m.source or "train_sampler" in m.source for m in together):
         return
     users = [m for m in [module, *importers(module, module.project)] if any(map(several_epochs, m.scopes))]
-    if module not in users and not any(starts_group(m) or "init_process_group" in m.source for m in together):
-        users = []
-    if not users:
+    grouped_at_all = any(starts_group(m) or "init_process_group" in m.source for m in together)
+    if not users or module not in users and not grouped_at_all:
         return
     for scope in module.scopes:
         for call in scope.calls:
@@ -5447,6 +5509,7 @@ def model_steps(scope, depth=0):
             continue
         if not isinstance(node.value, ast.Call):
             continue
+        found += steps_returned(node, scope, depth)
         name = resolve(node.value.func, scope)
         layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() and not PLAIN_LAYERS.search(
             name) and not is_wrapper(node.value, scope)
@@ -5456,6 +5519,9 @@ def model_steps(scope, depth=0):
             inner.func, scope).startswith("torch.nn."))
         for t in node.targets:
             parts = chain(t)
+            if parts is None and layer and isinstance(t, ast.Subscript) and chain(t.value):  # net[1] = nn.Linear(…)
+                whole = ".".join(chain(t.value))
+                found.append(("replaced", whole, node, f"{whole}[…]"))
             if parts is None:
                 continue
             text = ".".join(parts)
@@ -5484,6 +5550,21 @@ def steps_of_call(node, scope, depth):
     if function is None or not function.is_function or function is scope or function.module is not scope.module:
         return []
     return moved(model_steps(function, depth + 1), names_given(node, function, scope), node)
+
+
+def steps_returned(assignment, scope, depth):
+    """The steps of a function of the file with models of its own, in the names that it returns them to."""
+    function = definition(assignment.value.func, scope) if depth < 2 else None
+    if function is None or not function.is_function or function is scope or function.module is not scope.module:
+        return []
+    renamed, (target, *_) = {}, assignment.targets
+    for value, _, _ in returned(function):
+        pairs = zip(value.elts, target.elts) if isinstance(value, ast.Tuple) and isinstance(target, ast.Tuple) else [
+            (value, target)]
+        renamed.update((inner.id, outer.id) for inner, outer in pairs
+                       if isinstance(inner, ast.Name) and isinstance(outer, ast.Name)
+                       and inner.id not in function.parameters)
+    return moved(model_steps(function, depth + 1), renamed, assignment) if renamed else []
 
 
 def models_trained(node, scope, depth=0):

@@ -4426,8 +4426,8 @@ def inside_docstring(module, number):
 
 def rule_before_init(module, report):
     """Getters, and setup_logger, that run before there is a group."""
-    project = module.project
-    if not any(starts_group(m) for m in [module, *importers(module, project)]):
+    together = [module, *importers(module, module.project)]
+    if not any(makes_group(call, scope) for m in together for scope in m.scopes for call in scope.calls):
         return
     for scope in module.scopes:
         start = first_start(scope)
@@ -4492,12 +4492,18 @@ def importers(module, project):
     return project.importers.get(module.path, [])
 
 
+def makes_group(call, scope):
+    """Whether a call makes the group, or starts the processes; Parallel without a backend does neither."""
+    name = resolve(call.func, scope)
+    return name in (IDIST + "initialize", IDIST + "spawn") or name == IDIST + "Parallel" and bool(
+        given(call, "backend", 0, scope))
+
+
 def first_start(scope):
     """The first line of a scope's own code that makes the group, or starts the processes."""
     lines = []
     for call in scope.calls:
-        name = resolve(call.func, scope)
-        if name in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn"):
+        if makes_group(call, scope):
             lines.append(call.lineno)
     return min(lines) if lines else None
 
@@ -4527,8 +4533,7 @@ def rule_environment(module, report):
     if is_test(module) or not re.search(r"environ|putenv", module.source):
         return
     for scope in module.scopes:
-        after = None
-        blocks = []
+        made, blocks = [], []
         for node in own_nodes(scope.node):
             if isinstance(node, (ast.With, ast.AsyncWith)):
                 for i in node.items:
@@ -4538,12 +4543,12 @@ def rule_environment(module, report):
                         blocks.append(node)
             elif isinstance(node, ast.Call) and resolve(node.func, scope) in (
                     IDIST + "initialize", TORCH_DIST + "init_process_group"):
-                after = min(after or node.lineno, node.lineno)
+                made.append(node)
         for node, name, spot in environment_sets(scope):
             if LAUNCH_VARIABLES.match(name) and only_if_missing(node, scope.module):
                 continue
             inside = next((b for b in blocks if b.lineno < spot.lineno <= b.end_lineno), None)
-            late = after is not None and spot.lineno > after
+            late = any(spot.lineno > m.lineno and not exclusive(m, spot, scope) for m in made)
             if LAUNCH_VARIABLES.match(name) and (inside is not None or late or (
                     scope.in_group and name.startswith(("MASTER", "RANK", "WORLD", "GLOO")))):
                 report.add("environment-inside-context", node, module, name=name)
@@ -5823,7 +5828,7 @@ def rule_local_stop(module, report):
 
 def rule_exception_handler(module, report):
     """Handlers of EXCEPTION_RAISED that keep the error to themselves: the engine does not raise it then."""
-    if not is_distributed(module) and "idist" not in module.source:
+    if not is_distributed(module) and "idist" not in module.source or is_test(module):
         return
     for scope in module.scopes:
         for node in own_nodes(scope.node):
@@ -5841,8 +5846,8 @@ def rule_exception_handler(module, report):
 
 
 def any_raise(node):
-    return any(isinstance(n, ast.Raise) or isinstance(n, ast.Call) and written(n.func) in (
-        *EXITS, "os.abort") for n in ast.walk(node))
+    return any(isinstance(n, ast.Raise) or isinstance(n, ast.Assert) and constant(n.test) is False
+               or isinstance(n, ast.Call) and written(n.func) in (*EXITS, "os.abort") for n in ast.walk(node))
 
 
 def rule_one_rank_result(module, report):

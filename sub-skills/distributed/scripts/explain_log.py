@@ -28,7 +28,7 @@ import sys
 import time
 import zlib
 from collections import Counter, deque
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 PROGRAM = "explain_log.py"
@@ -581,7 +581,7 @@ class Scanner:
             line += data.count(b"\n", at, begin)
             at, line = self.stretch(data, begin, end, line, base)
         if self.line == 1:
-            head = clean(data[:8192]).split(HEADER)[0]
+            head = re.split(r"Traceback \(most|due to exception|: error", clean(data[:8192]))[0]
             self.opening = {form(line) for line in head.split("\n")[:40]} - {""}
         self.again(data, end, base, after)
         self.line = after
@@ -599,6 +599,7 @@ class Scanner:
         hards = self.reader.hards
         if not hards:
             return
+        raised = {e.end.split("\n")[0][:200] for e in self.job.of("exception")} - {""}
         for hard, following in zip(hards, [*hards[1:], base + end]):
             start = max(0, hard - base)
             stop = min(end, max(start, following - base), start + SEARCHED)
@@ -607,6 +608,8 @@ class Scanner:
                 text = clean(data[begin : min(end, begin + 300)].split(b"\n")[0])
                 if re.match(r"(?:\d+: )?(?:\[\w+\]: ?)*\s\s+", text):
                     continue  # a line of source in a traceback
+                if any(words in text for words in raised):
+                    continue
                 line = after - data.count(b"\n", begin, end)
                 self.job.add(Event("again", None, self.source.name, line, text.strip()[:300], base + m.start()))
                 if following == base + end:
@@ -1551,7 +1554,8 @@ class Case:
             e.end,
         )
         of_loader = any("utils/data/dataloader.py" in f[0] for f in e.frames)  # its workers are no ranks
-        if native or not of_loader and any(TORCH_WAITS.search(f[0]) for f in e.frames):
+        below = list(takewhile(lambda f: LIBRARY.search(f[0]), reversed(e.frames)))  # called from the user's last line
+        if native or not of_loader and any(TORCH_WAITS.search(f[0]) for f in below):
             return "late" if WAITED.search(e.end) else "echo" if ECHO.search(e.end) else None
         return None
 

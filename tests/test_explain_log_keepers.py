@@ -59,7 +59,10 @@ def test_the_line_numbers_are_those_of_the_file(tmp_path):
         assert e["text"].split("…")[0][:40] in lines[e["line"] - 1], e
 
 
-@pytest.mark.parametrize("own", ["rank{rank} | {line}\n", "INFO     | rank {rank} | {line}\n"])
+@pytest.mark.parametrize("own", [
+    "rank{rank} | {line}\n", "INFO     | rank {rank} | {line}\n", "<{rank}/3> {line}\n", "[p{rank}/3] {line}\n",
+    "(proc {rank}) {line}\n", "[worker-{rank}]: {line}\n",
+])  # fmt: skip
 def test_what_the_job_wrote_itself_stays(own, tmp_path):
     """Rank 1 stops writing: only its own prefix tells who it was."""
     lines = [(rank, f"step {step}") for step in range(30) for rank in range(3) if rank != 1 or step < 9]

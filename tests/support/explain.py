@@ -47,3 +47,14 @@ def verdict(*paths) -> dict:
     text = module.as_json(found)
     assert len(text) <= module.ANSWER and len(module.as_text(found)) <= module.ANSWER
     return json.loads(text)
+
+
+def log(name: str) -> str:
+    """The text of a recorded log."""
+    return (LOGS / f"{name}.log").read_text()
+
+
+def judged(folder: Path, text: str) -> dict:
+    """The JSON report on that text, written into the folder."""
+    (folder / "job.log").write_text(text)
+    return verdict(folder / "job.log")

@@ -811,8 +811,7 @@ OWN = [  # a rank before each line, as programs write it themselves
     )
     for form in (
         rb"<(\d{1,3})(?:/\d+)?> ",
-        rb"\[(\d{1,3})\] ",
-        rb"\((\d{1,3})\) ",
+        rb"[\[(](?:(?:[pPwWgGrR#]|(?i:proc(?:ess)?|worker|gpu|task|pe))[ :_-]?)?(\d{1,3})(?:/\d+)?[\])]:? ",
         rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ",
     )
 ]
@@ -918,8 +917,8 @@ COMPLETE = re.compile(
     r"INFO: End of run$|Finalized processing group with backend|(?i:\btraining (?:has )?(?:completed?|finished|done)\b)"
     r"|(?i:\b(?:job|(?<!engine )run|all ranks|all steps|all epochs)\b.{0,20}\b(?:completed?|finished|done"
     r"|succeeded)\b)|State(?:=|: )COMPLETED"
-    r"|(?i:\bexit(?:ed)?(?: with)? (?:code|status)[ =:]*0\b)|(?i:\brc[ =:]*0\b)|(?i:successfully (?:finished"
-    r"|completed))"
+    r"|(?i:\bexit(?:ed)?(?: with)? (?:code|status)(?: of \w+)?[ =:]*0\b)|(?i:\brc[ =:]*0\b)"
+    r"|(?i:successfully (?:finished|completed))"
 )
 ENDING = re.compile(  # a last line that says that the work is over
     r"(?i)(?:^|[\s:\]])(?:done|finished|finish|completed?|final|bye|all good|success(?:ful(?:ly)?)?|succeeded|ok"
@@ -1188,7 +1187,7 @@ class Reader:
             sure=tb["hooked"] or tb["spawned"] or tb["table"] is not None,
             began=tb["line"],
             spawned=tb["spawned"],
-            ignored=tb["ignored"],
+            ignored=tb["ignored"] or bool(tb["frames"]) and "multiprocessing/resource_sharer.py" in tb["frames"][0][0],
             record=tb["record"],
         )
         kept = self.job.add(e)
@@ -2014,6 +2013,9 @@ def mismatch(case):
         guilty = shapes
         text += f"; by what they last said it is {ranks_text(guilty)}: {short(fold(lines[0][2]), 100)}"
         waits = [*lines, *waits]
+    elif len(lenient := forgave(case)) == 1:
+        guilty = sorted(lenient)
+        text += f"; {ranks_text(guilty)} went on after an error of its own: {short(*lenient.values(), 100)}"
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
@@ -2037,6 +2039,20 @@ def mismatch(case):
         confidence,
         [*found[:2], *waits[:2]],
     )
+
+
+FORGAVE = re.compile(
+    r"(?i)\b(?:skip(?:s|ped|ping)?|ignor(?:ed|ing)|caught|dropp(?:ed|ing)|discard(?:ed|ing)?|swallow(?:ed|ing)|"
+    r"recover(?:ed|ing)|giving up on|moving on|carry(?:ing)? on|continu(?:e|ing) (?:with|without|after|anyway))\b"
+)
+
+
+def forgave(case):
+    """{rank: line without its numbers}: ranks that wrote shortly before the end that they passed over something, in
+    words that no other rank wrote."""
+    words = {rank: [w for w in lane.recent if FORGAVE.search(w)] for rank, lane in case.lines.items()}
+    others = Counter(w for said in words.values() for w in set(said))
+    return {rank: own[-1] for rank, said in words.items() if (own := [w for w in said if others[w] == 1])}
 
 
 SHAPE = re.compile(  # (4,), (3, 4), [3, 4], size([4]), and not a number in brackets, as of an epoch

@@ -2977,7 +2977,14 @@ def written(node):
 
 
 def is_one_rank_only(node, scope):
-    return isinstance(node, ast.Call) and resolve(node.func, scope) == IDIST + "one_rank_only"
+    return one_rank_only_of(node, scope) is not None
+
+
+def one_rank_only_of(node, scope):
+    """The call of one_rank_only that a decorator is, or that a name was given to; None if it is none."""
+    made = [v for v, i, _ in values_of(node, scope) if i is None] if isinstance(node, ast.Name) else []
+    node = made[0] if len(made) == 1 else node
+    return node if isinstance(node, ast.Call) and resolve(node.func, scope) == IDIST + "one_rank_only" else None
 
 
 def one_rank(function):
@@ -2986,8 +2993,8 @@ def one_rank(function):
         return None
     scope = function.parent
     for decorator in function.node.decorator_list:
-        if is_one_rank_only(decorator, scope):
-            with_barrier = keyword(decorator, "with_barrier", 1)
+        if (only := one_rank_only_of(decorator, scope)) is not None:
+            with_barrier = keyword(only, "with_barrier", 1)
             return "barrier" if with_barrier is not None and constant(with_barrier) is not False else "guard"
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
         if ONLY_MAIN.search(last_name(target)) and not last_name(target) == "on":
@@ -4161,18 +4168,24 @@ def sometimes_without(key, node, scope):
 def nproc_of(value, scope):
     if isinstance(value, ast.Constant):
         return "no" if value.value is None else "yes"
-    if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count", "int", "len"):
+    if isinstance(value, ast.Call) and last_name(value) in ("device_count", "cpu_count", "int", "len", "max", "min"):
         return "yes"
-    if isinstance(value, (ast.Attribute, ast.Subscript)):
-        key = value.attr if isinstance(value, ast.Attribute) else constant(value.slice)
-        return "yes" if option_default(key, scope.module) is not None else "maybe"
-    if isinstance(value, ast.Name):
-        return "yes" if option_default(value.id, scope.module) is not None else "maybe"
+    if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+        key = last_name(value) if not isinstance(value, ast.Subscript) else constant(value.slice)
+        default = default_of_option(key, scope.module)
+        return "maybe" if default is None or isinstance(default, (ast.Name, ast.Attribute, ast.Subscript)) else (
+            nproc_of(default, scope).replace("no", "maybe"))
     return "maybe"
 
 
 def option_default(name, module):
     """The constant default of a command line option of the file, or None."""
+    default = default_of_option(name, module)
+    return constant(default) if default is not None else None
+
+
+def default_of_option(name, module):
+    """The default of a command line option of the file, as an expression, or None."""
     if not isinstance(name, str):
         return None
     for scope in module.scopes:
@@ -4180,8 +4193,7 @@ def option_default(name, module):
             if last_name(call) in ("add_argument", "option", "add_option"):
                 flags = [constant(a) for a in call.args]
                 if any(isinstance(f, str) and f.lstrip("-").replace("-", "_") == name for f in flags):
-                    default = keyword(call, "default")
-                    return constant(default) if default is not None else None
+                    return keyword(call, "default")
     return None
 
 
@@ -4324,6 +4336,9 @@ def check_spawned(call, function, given, made, scope, report):
     if function is None:
         return
     found = definition(function, scope)
+    if isinstance(function, ast.Call) and (maker := definition(function.func, scope)) is not None and maker.is_function:
+        made_there = [definition(v, s) for v, _, s in returned(maker)]
+        found = made_there[0] if len(made_there) == 1 else found
     if found is not None and isinstance(found.node, ast.Lambda):
         report.add("spawn-unpicklable", call, module, given="a lambda")
     else:
@@ -4635,10 +4650,14 @@ def after_finalize(name, scope):
 
 
 def rule_local_rank_option(module, report):
-    if any("LOCAL_RANK" in m.source for m in [module, *imports_of(module), *importers(module, module.project)]) or not (
-            re.search(r"\.local_rank\b|def .*\blocal_rank\b|\[.local_rank.\]", module.source)):
+    if "local_rank" not in module.source and "local-rank" not in module.source:
         return
-    if not (is_distributed(module) or "torch.distributed" in module.source or "ignite.distributed" in module.source):
+    users = importers(module, module.project)
+    together = [module, *imports_of(module), *users, *(m for user in users for m in imports_of(user))]
+    if any("LOCAL_RANK" in m.source for m in together) or not any(
+            re.search(r"\.local_rank\b|def .*\blocal_rank\b|\[.local_rank.\]", m.source) for m in together):
+        return
+    if not any(is_distributed(m) or re.search(r"(?:torch|ignite)\.distributed", m.source) for m in together):
         return
     for scope in module.scopes:
         for call in scope.calls:
@@ -4711,7 +4730,8 @@ def divided(node, scope, depth=0):
             return False
         return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        if any(v is not None and i is None and v is not node and divided(v, s, depth + 1)
+        if any(v is not None and v is not node and (
+                divided(v, s, depth + 1) if i is None else i == 0 and last_name(v) == "divmod" and is_world(v.args[-1]))
                for v, i, s in ([] if isinstance(node, ast.Subscript) else values_of(node, scope))):
             return True
         found = definition(node, scope) if isinstance(node, ast.Attribute) else None
@@ -4962,7 +4982,7 @@ def rule_set_epoch(module, report):
             name = resolve(call.func, scope)
             if name == IDIST + "auto_dataloader":
                 known, whole = keywords_of(call, scope)
-                if "shuffle" in known and not any(literal(v, s) is True for v, s in known["shuffle"]):
+                if "shuffle" in known and not any(ever_true(v, s) for v, s in known["shuffle"]):
                     continue
                 if not whole and "shuffle" not in known:
                     continue
@@ -4976,11 +4996,17 @@ def rule_set_epoch(module, report):
                 return report.add("no-set-epoch", call, module)
             if named(name, "DistributedSampler") and name.startswith("torch."):
                 shuffles = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
-                if shuffles is not None and literal(shuffles, scope) is not True:
+                if shuffles is not None and not ever_true(shuffles, scope):
                     continue
                 if re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
                     continue
                 return report.add("no-set-epoch", call, module)
+
+
+def ever_true(node, scope):
+    """Whether a value is True, or a parameter for which some call hands over True."""
+    given_to_it = handed(node.id, scope) if isinstance(node, ast.Name) and scope.is_function else []
+    return literal(node, scope) is True or any(literal(v, s) is True for v, _, s in given_to_it)
 
 
 @kept
@@ -5572,16 +5598,20 @@ def steps_returned(assignment, scope, depth):
     return moved(model_steps(function, depth + 1), renamed, assignment) if renamed else []
 
 
+PARAMETERS = ("parameters", "named_parameters")
+
+
 def models_trained(node, scope, depth=0):
     """The models, as text, whose parameters stand in an expression, also where a function of the file takes them."""
     found = []
     for n in ast.walk(node):
-        if isinstance(n, ast.Call) and last_name(n) in ("parameters", "named_parameters") and isinstance(
+        if isinstance(n, ast.Call) and last_name(n) in PARAMETERS and isinstance(
                 n.func, ast.Attribute) and chain(n.func.value):
             found.append(".".join(chain(n.func.value)))
         function = definition(n.func, scope) if isinstance(n, ast.Call) and depth < 2 else None
         if function is not None and function.is_function and function.module is scope.module:
-            inner = {("optimizer", m, n, "") for v, _, s in returned(function) for m in models_trained(v, s, depth + 1)}
+            trained = [v for v, _, _ in returned(function)] + [c for c in function.calls if last_name(c) in PARAMETERS]
+            inner = {("optimizer", m, n, "") for v in trained for m in models_trained(v, function, depth + 1)}
             found += [m for _, m, _, _ in moved(inner, names_given(n, function, scope), n)]
     return found
 

@@ -1979,6 +1979,7 @@ def entries(node, scope, depth=0) -> tuple:
             inner = [entries(v, s, depth + 1) for v, s in entries(node.value, scope, depth + 1)[0].get(node.attr, ())]
         found, whole = merged(inner)
         later, closed = entries_put_in(node, scope)
+        found = {k: v for k, v in found.items() if k not in taken_out(node, scope)}
         return {k: [*found.get(k, ()), *later.get(k, ())] for k in {**found, **later}}, whole and closed
     return merged([entries(v, s, depth + 1) for v, s in sources(node, scope, depth + 1) if v is not node])
 
@@ -2028,6 +2029,17 @@ def fields_of(owner):
         found.update((n, [(v, s) for v, i, s in values if v is not None and i is None])
                      for n, values in c.attributes.items())
     return {n: values for n, values in found.items() if values}
+
+
+def taken_out(node, scope):
+    """The keys that a function takes out of a dict, wherever it comes by: `d.pop("key")`, `del d["key"]`."""
+    if not isinstance(node, ast.Name) or not scope.is_function:
+        return set()
+    pops = {constant(c.args[0]) for c in scope.calls if last_name(c) == "pop" and c.args and isinstance(
+        c.func, ast.Attribute) and text_of(c.func.value) == text_of(node) and not under_condition(c, scope)}
+    gone = [t for n in own_nodes(scope.node) if isinstance(n, ast.Delete) for t in n.targets]
+    return pops | {constant(t.slice) for t in gone if isinstance(t, ast.Subscript)
+                   and text_of(t.value) == text_of(node) and not under_condition(t, scope)}
 
 
 def entries_put_in(node, scope):
@@ -4608,14 +4620,14 @@ def environment_target(node, scope):
     """The variable that a statement sets in os.environ."""
     if isinstance(node, ast.Assign):
         for t in node.targets:
-            if isinstance(t, ast.Subscript) and last_name(t.value) == "environ":
+            if isinstance(t, ast.Subscript) and is_environ(t.value, scope):
                 return constant(t.slice)
-    if isinstance(node, ast.AugAssign) and last_name(node.target) == "environ":
+    if isinstance(node, ast.AugAssign) and is_environ(node.target, scope):
         return launch_variable(entries(node.value, scope)[0])
     if isinstance(node, ast.Call):
         if last_name(node) == "putenv" and node.args:
             return constant(node.args[0])
-        if isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "environ":
+        if isinstance(node.func, ast.Attribute) and is_environ(node.func.value, scope):
             if node.func.attr == "setdefault" and node.args:
                 return constant(node.args[0])
             if node.func.attr == "update":
@@ -4623,6 +4635,12 @@ def environment_target(node, scope):
                 keys += [k for a in node.args for k in entries(a, scope)[0]]
                 return launch_variable(keys)
     return None
+
+
+def is_environ(node, scope):
+    """Whether it is os.environ, or a name for it."""
+    return last_name(node) == "environ" or isinstance(node, ast.Name) and any(
+        v is not None and i is None and last_name(v) == "environ" for v, i, _ in values_of(node, scope))
 
 
 def launch_variable(names):
@@ -4653,11 +4671,11 @@ def rule_local_rank_option(module, report):
     if "local_rank" not in module.source and "local-rank" not in module.source:
         return
     users = importers(module, module.project)
-    together = [module, *imports_of(module), *users, *(m for user in users for m in imports_of(user))]
-    if any("LOCAL_RANK" in m.source for m in together) or not any(
-            re.search(r"\.local_rank\b|def .*\blocal_rank\b|\[.local_rank.\]", m.source) for m in together):
+    beside = [module, *users, *(m for user in users for m in imports_of(user))]
+    if any("LOCAL_RANK" in m.source for m in [*beside, *imports_of(module)]) or not any(
+            re.search(r"\.local_rank\b|def .*\blocal_rank\b|\[.local_rank.\]", m.source) for m in beside):
         return
-    if not any(is_distributed(m) or re.search(r"(?:torch|ignite)\.distributed", m.source) for m in together):
+    if not any(is_distributed(m) or re.search(r"(?:torch|ignite)\.distributed", m.source) for m in beside):
         return
     for scope in module.scopes:
         for call in scope.calls:

@@ -198,5 +198,7 @@ def test_the_rank_that_passed_over_an_error_of_its_own_is_the_odd_one(tmp_path):
     at = text.index("terminate called")
     found = judged(tmp_path, text[:at] + skips + text[at:])
     assert found["guilty_ranks"] == [1] and "skipping batch" in found["text"] and found["confidence"] != "high", found
+    alone = re.sub(r"rank [02]: (?:starting, world 3|step \d .*? sum 3)", "", text[:at])  # only rank 1 writes at all
+    assert judged(tmp_path, alone + skips + text[at:])["guilty_ranks"] == []
     everyone = "".join(skips.replace("1", str(rank), 1) for rank in range(3))
     assert judged(tmp_path, text[:at] + everyone + text[at:])["guilty_ranks"] == []

@@ -1979,7 +1979,8 @@ def entries(node, scope, depth=0) -> tuple:
             inner = [entries(v, s, depth + 1) for v, s in entries(node.value, scope, depth + 1)[0].get(node.attr, ())]
         found, whole = merged(inner)
         later, closed = entries_put_in(node, scope)
-        found = {k: v for k, v in found.items() if k not in taken_out(node, scope)}
+        gone = taken_out(node, scope)
+        found = {k: v for k, v in found.items() if k not in gone}
         return {k: [*found.get(k, ()), *later.get(k, ())] for k in {**found, **later}}, whole and closed
     return merged([entries(v, s, depth + 1) for v, s in sources(node, scope, depth + 1) if v is not node])
 
@@ -2357,15 +2358,15 @@ def on_some_ranks(node, values, scope):
     made = [(v, s) for v, i, s in values if v is not None and i is None]
     if len(made) != len(values):
         return None
-    nothing = [v for v, _ in made if isinstance(v, ast.Constant) and v.value is None]
+    is_none = lambda v: isinstance(v, ast.Constant) and v.value is None  # noqa: E731
     tried = None
     if len(made) == 1 and isinstance(made[0][0], ast.IfExp):
         (one, s), = made
         for value, other in ((one.body, one.orelse), (one.orelse, one.body)):
-            if isinstance(value, ast.Call) and isinstance(other, ast.Constant) and other.value is None:
+            if isinstance(value, ast.Call) and is_none(other):
                 tried = negate(condition(one.test, s)) if value is one.orelse else condition(one.test, s)
-    elif len(made) == 2 and len(nothing) == 1:
-        value, s = next((v, s) for v, s in made if v is not nothing[0])
+    elif len(made) == 2 and len(filled := [(v, s) for v, s in made if not is_none(v)]) == 1:
+        (value, s), = filled
         around = [(n.test, branch is n.orelse) for n in own_nodes(s.node) if isinstance(n, ast.If)
                   for branch in (n.body, n.orelse) if any(b.lineno <= value.lineno <= b.end_lineno for b in branch)]
         if isinstance(value, ast.Call) and len(around) == 1:
@@ -4185,8 +4186,8 @@ def nproc_of(value, scope):
     if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
         key = last_name(value) if not isinstance(value, ast.Subscript) else constant(value.slice)
         default = default_of_option(key, scope.module)
-        return "maybe" if default is None or isinstance(default, (ast.Name, ast.Attribute, ast.Subscript)) else (
-            nproc_of(default, scope).replace("no", "maybe"))
+        if isinstance(default, (ast.Constant, ast.Call)) and nproc_of(default, scope) == "yes":
+            return "yes"
     return "maybe"
 
 
@@ -4453,8 +4454,7 @@ def inside_docstring(module, number):
 
 def rule_before_init(module, report):
     """Getters, and setup_logger, that run before there is a group."""
-    together = [module, *importers(module, module.project)]
-    if not any(makes_group(call, scope) for m in together for scope in m.scopes for call in scope.calls):
+    if not any(starts_group(m) for m in [module, *importers(module, module.project)]):
         return
     for scope in module.scopes:
         start = first_start(scope)
@@ -4503,8 +4503,7 @@ def asked_inside(function, depth=0):
 
 
 def starts_group(module):
-    return any(resolve(c.func, s) in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn")
-               for s in module.scopes for c in s.calls)
+    return any(makes_group(c, s) for s in module.scopes for c in s.calls)
 
 
 def importers(module, project):
@@ -4520,10 +4519,12 @@ def importers(module, project):
 
 
 def makes_group(call, scope):
-    """Whether a call makes the group, or starts the processes; Parallel without a backend does neither."""
+    """Whether a call makes the group, or starts the processes; Parallel surely without a backend does neither."""
     name = resolve(call.func, scope)
-    return name in (IDIST + "initialize", IDIST + "spawn") or name == IDIST + "Parallel" and bool(
-        given(call, "backend", 0, scope))
+    if name != IDIST + "Parallel":
+        return name in (IDIST + "initialize", IDIST + "spawn")
+    spread = any(isinstance(a, ast.Starred) for a in call.args)
+    return bool(given(call, "backend", 0, scope)) or spread or not keywords_of(call, scope)[1]
 
 
 def first_start(scope):
@@ -4749,7 +4750,7 @@ def divided(node, scope, depth=0):
         return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         if any(v is not None and v is not node and (
-                divided(v, s, depth + 1) if i is None else i == 0 and last_name(v) == "divmod" and is_world(v.args[-1]))
+                divided(v, s, depth + 1) if i is None else i == 0 and divmod_by_world(v))
                for v, i, s in ([] if isinstance(node, ast.Subscript) else values_of(node, scope))):
             return True
         found = definition(node, scope) if isinstance(node, ast.Attribute) else None
@@ -4758,6 +4759,10 @@ def divided(node, scope, depth=0):
         known = [(v, s) for v, s in sources(node, scope) if v is not node]
         return bool(known) and all(v is not None and divided(v, s, depth + 1) for v, s in known)
     return False
+
+
+def divmod_by_world(node):
+    return isinstance(node, ast.Call) and last_name(node) == "divmod" and len(node.args) == 2 and is_world(node.args[1])
 
 
 def check_shuffle(call, scope, report):
@@ -5628,8 +5633,9 @@ def models_trained(node, scope, depth=0):
             found.append(".".join(chain(n.func.value)))
         function = definition(n.func, scope) if isinstance(n, ast.Call) and depth < 2 else None
         if function is not None and function.is_function and function.module is scope.module:
-            trained = [v for v, _, _ in returned(function)] + [c for c in function.calls if last_name(c) in PARAMETERS]
-            inner = {("optimizer", m, n, "") for v in trained for m in models_trained(v, function, depth + 1)}
+            trained = [(v, s) for v, _, s in returned(function)]
+            trained += [(c, function) for c in function.calls if last_name(c) in PARAMETERS]
+            inner = {("optimizer", m, n, "") for v, s in trained for m in models_trained(v, s, depth + 1)}
             found += [m for _, m, _, _ in moved(inner, names_given(n, function, scope), n)]
     return found
 

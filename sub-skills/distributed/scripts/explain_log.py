@@ -581,7 +581,7 @@ class Scanner:
             line += data.count(b"\n", at, begin)
             at, line = self.stretch(data, begin, end, line, base)
         if self.line == 1:
-            head = re.split(r"Traceback \(most|due to exception|: error", clean(data[:8192]))[0]
+            head = re.split(re.escape(HEADER) + "|due to exception|: error", clean(data[:8192]))[0]
             self.opening = {form(line) for line in head.split("\n")[:40]} - {""}
         self.again(data, end, base, after)
         self.line = after
@@ -609,7 +609,7 @@ class Scanner:
                 if re.match(r"(?:\d+: )?(?:\[\w+\]: ?)*\s\s+", text):
                     continue  # a line of source in a traceback
                 if any(words in text for words in raised):
-                    continue
+                    continue  # what an exception says
                 line = after - data.count(b"\n", begin, end)
                 self.job.add(Event("again", None, self.source.name, line, text.strip()[:300], base + m.start()))
                 if following == base + end:
@@ -2049,10 +2049,12 @@ FORGAVE = re.compile(
 
 def forgave(case):
     """{rank: line without its numbers}: ranks that wrote shortly before the end that they passed over something, in
-    words that no other rank wrote."""
+    words that no other rank wrote, though others write what it writes."""
     words = {rank: [w for w in lane.recent if FORGAVE.search(w)] for rank, lane in case.lines.items()}
     others = Counter(w for said in words.values() for w in set(said))
-    return {rank: own[-1] for rank, said in words.items() if (own := [w for w in said if others[w] == 1])}
+    talk = Counter(w for lane in case.lines.values() for w in set(lane.recent))
+    return {rank: own[-1] for rank, said in words.items() if (own := [w for w in said if others[w] == 1])
+            and any(talk[w] > 1 for w in case.lines[rank].recent)}
 
 
 SHAPE = re.compile(  # (4,), (3, 4), [3, 4], size([4]), and not a number in brackets, as of an epoch

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 import torch.distributed as dist
@@ -85,6 +86,24 @@ def test_any_process_of_the_job_leads_to_it(tmp_path):
         for process in (pid, under(pid)[1]):
             code, text, _ = inspect(process, "--interval", "0.2")
             assert code == 0 and re.match(r"rank 1 sleeps at load_batch, \S*scenes.py:", text), text
+
+
+def test_a_thread_that_is_awake_for_a_moment_is_asked_again(monkeypatch):
+    """A loop of short sleeps; the kernel names no call while the thread runs."""
+    asked = []
+
+    def read(path):
+        asked.append(path)
+        awake = sum(a.endswith("/syscall") for a in asked) <= 3
+        if path.endswith("/syscall"):
+            return "running" if awake else "35 0x0"
+        return "0" if awake else "hrtimer_nanosleep"
+
+    monkeypatch.setattr(inspect_job, "read", read)
+    process = types.SimpleNamespace(pid=1)
+    assert inspect_job.kernel_wait(process, 1, [], {})["text"] == "sleeps"
+    monkeypatch.setattr(inspect_job, "read", lambda path: "running" if path.endswith("/syscall") else "0")
+    assert inspect_job.kernel_wait(process, 1, [], {})["text"] == ""  # and an end to the asking
 
 
 def test_without_py_spy_it_says_what_installs_it(tmp_path, monkeypatch):

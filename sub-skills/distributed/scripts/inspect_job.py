@@ -37,6 +37,7 @@ INSTALL = "pip install py-spy"
 NAME = "inspect_job.py"
 DEADLINE = 12.0  # seconds after which no further stack is asked for
 BUSY = 0.5  # of one core, above which a thread computes
+AWAKE_LOOKS, AWAKE_PAUSE = 20, 0.01  # how often, and how many seconds apart, the kernel is asked for a wait
 EPILOG = """\
 exit codes:
   0  a verdict: which rank holds the job up
@@ -1044,8 +1045,12 @@ def short(path, roots):
 def kernel_wait(process, thread, job_pids, table):
     """What the kernel says a thread waits for: {"what", "text", "by"}; `by` are pids that could end the wait."""
     where = f"{PROC}/{process.pid}/task/{thread}"
-    words = (read(f"{where}/syscall") or "").split()
-    wchan = (read(f"{where}/wchan") or "").strip().strip("0")
+    for _ in range(AWAKE_LOOKS):  # a loop of short sleeps is awake now and then
+        words = (read(f"{where}/syscall") or "").split()
+        wchan = (read(f"{where}/wchan") or "").strip().strip("0")
+        if wchan or words[:1] != ["running"]:
+            break
+        time.sleep(AWAKE_PAUSE)
     call = SYSCALLS.get(os.uname().machine, {}).get(number(words[0])) if words else None
     target, fd = "", None
     if call in ("read", "write", "recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "flock", "fcntl",
@@ -1242,9 +1247,9 @@ def describe(pid, who, looks, table, job_pids, helpers, gpu):
               "stack": shown(full, roots),
               "stack_before": shown(one.frames(pid), roots) if moved else [],
               "threads": other_threads(pid, thread, two, roots)}
-    record["kernel"] = None if process.state == "stopped" else kernel_wait(process, thread, job_pids, table)
-    if busy and record["kernel"]:
-        record["kernel"] = {"what": "", "text": "", "by": []}
+    if process.state != "stopped":
+        nothing = {"what": "", "text": "", "by": []}
+        record["kernel"] = nothing if busy else kernel_wait(process, thread, job_pids, table)
     if place:
         record["site"] = site(pid, place, roots, source)
         record["site"]["guard"] = next((g for f in mine if (g := guard_of(pid, f))), "")

@@ -1895,7 +1895,7 @@ def sources(node, scope, depth=0) -> list:
         return [x for values in held for v, s in values for x in sources(v, s, depth + 1)] or [(node, scope)]
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return [(node, scope)]
-    values = [v for v in values_of(node, scope) if v[0] is not node]
+    values = [v for v in values_of(node, scope) if v[0] is not node] or members_of(node, scope, depth)
     if not values and isinstance(node, ast.Attribute):
         found = entries(node.value, scope, depth + 1)[0].get(node.attr, ())
         return [x for v, s in found for x in sources(v, s, depth + 1)] or [(node, scope)]
@@ -1910,6 +1910,23 @@ def sources(node, scope, depth=0) -> list:
             for v, inner in [(value, s)] if isinstance(value, (ast.Tuple, ast.List)) else sources(value, s, depth + 1):
                 found += sources(part(v, index), inner, depth + 1)
     return found or [(node, scope)]
+
+
+def members_of(node, scope, depth):
+    """[(expression, index, scope), …] for `Reduction.MAX` of a class, for `.value` of what may be such a member, and
+    for a field of self that the constructor of a dataclass is given.
+    """
+    if not isinstance(node, ast.Attribute):
+        return []
+    own = instance_of(node.value, scope) if isinstance(node.value, ast.Name) and node.value.id == "self" else None
+    if own is not None and node.attr in field_names(own):
+        return [(v, None, x) for call, s in calls_of(own) for v, x in entries_of_call(call, s, depth)[0].get(
+            node.attr, ())]
+    owner = definition(node.value, scope)
+    if owner is not None and isinstance(owner.node, ast.ClassDef):
+        return attributes_of(owner, node.attr)
+    return [(v, None, s) for v, s in sources(node.value, scope, depth + 1) if isinstance(
+        v, ast.Constant)] if node.attr == "value" else []
 
 
 def items_of(node, scope, depth):
@@ -2005,7 +2022,7 @@ def entries_of_call(node, scope, depth):
         return merged([entries(v, s, depth + 1) for v, _, s in returned(function)])
     given = {k.arg: [(k.value, scope)] for k in node.keywords if k.arg}
     if function is not None:
-        names = list(function.bound) if method(function, "__init__") is None else []
+        names = field_names(function) if method(function, "__init__") is None else []
         given.update((n, [(a, scope)]) for n, a in zip(names, node.args) if not isinstance(a, ast.Starred))
         return {**fields_of(function), **given}, False
     if isinstance(node.func, ast.Attribute) and last == "copy" and not node.args:
@@ -2020,6 +2037,12 @@ def entries_of_call(node, scope, depth):
         found.update(inner)
         whole = whole and closed
     return {**found, **given}, whole
+
+
+def field_names(owner):
+    """The fields of a dataclass or a NamedTuple, in the order in which its constructor takes them."""
+    return list(dict.fromkeys(n.target.id for c in reversed(lineage(owner)) for n in c.node.body if isinstance(
+        n, ast.AnnAssign) and isinstance(n.target, ast.Name)))
 
 
 def fields_of(owner):
@@ -2595,6 +2618,8 @@ def origin(node, scope) -> str:
                 return "reduced"
             if n.attr in ("output", "batch") and last_name(n.value) == "state":
                 local = True
+            elif last_name(n.value) == "state" and d < 6:
+                pending += [(v, x, d + 1) for v, x in kept_by_hand(n, s)]
             elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
                 local = True
             elif d < 6:
@@ -2620,7 +2645,8 @@ def origin(node, scope) -> str:
             if d < 6:
                 pending += [(v, s, d + 1) for v in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
-            pending.append((n.value, s, d))
+            by_hand_set = kept_by_hand(n, s) if last_name(n.value) == "metrics" and d < 6 else ()
+            pending += [(v, x, d + 1) for v, x in by_hand_set] or [(n.value, s, d)]
             local = local or not isinstance(n.slice, (ast.Slice, ast.Constant)) and looks_at_rank(n.slice, s)
         elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
             pending.append((n.elt, s, d))
@@ -3773,14 +3799,26 @@ def makes_tensor(node, scope, depth):
 
 def attached_plain(module, name):
     """Whether state.metrics[name] is set by hand somewhere, and so may be a local value."""
-    for scope in module.scopes:
-        for node in own_nodes(scope.node):
-            if isinstance(node, ast.Assign):
-                for t in node.targets:
-                    if isinstance(t, ast.Subscript) and last_name(t.value) == "metrics" and (
-                            name is None or constant(t.slice) in (name, None)):
-                        return True
-    return False
+    return any(name is None or constant(key) in (name, None) for key, _, _ in metrics_by_hand(module))
+
+
+@kept
+def metrics_by_hand(module) -> list:
+    """[(key, value, scope), …] where a file assigns state.metrics[key]."""
+    return [(t.slice, n.value, s) for s in module.scopes for n in own_nodes(s.node) if isinstance(n, ast.Assign)
+            for t in n.targets if isinstance(t, ast.Subscript) and last_name(t.value) == "metrics"]
+
+
+def kept_by_hand(node, scope):
+    """[(value, scope), …] that state.metrics["name"], or an attribute of the state that is no field of it, is assigned
+    in the file and those that it imports.
+    """
+    modules = [scope.module, *imports_of(scope.module)]
+    if isinstance(node, ast.Attribute):
+        return [(v, s) for m in modules for v, i, s in m.assigned.get(node.attr, ()) if i is None and v is not node]
+    name = literal(node.slice, scope)
+    return [] if name is None else [(v, s) for m in modules for key, v, s in metrics_by_hand(m)
+                                    if name in literals(key, s)]
 
 
 def check_ragged(call, scope, report):
@@ -4465,15 +4503,14 @@ def rule_before_init(module, report):
         else:
             continue
         for call in scope.calls:
-            name = resolve(call.func, scope)
-            last = name.rpartition(".")[2]
-            if name.startswith(IDIST) and last in GETTERS - {"hostname"} or name == "ignite.utils.setup_logger" \
-                    and keyword(call, "distributed_rank") is None:
+            logs = resolve(call.func, scope) == "ignite.utils.setup_logger"
+            last = "setup_logger" if logs else getter(call, scope)
+            if last and not (logs and keyword(call, "distributed_rank")):
                 if call.lineno >= limit and not inside_start(call, scope, limit):
                     continue
                 if any(own_group_before(s, call) for s in {scope, module.top}):
                     continue
-                rule = "logger-before-initialisation" if last == "setup_logger" else "query-before-initialisation"
+                rule = "logger-before-initialisation" if logs else "query-before-initialisation"
                 report.add(rule, call, module, name=last)
             elif call.lineno < limit and (scope is module.top or start) and not any(
                     own_group_before(s, call) for s in {scope, module.top}):
@@ -4487,19 +4524,25 @@ def asked_inside(function, depth=0):
     if function is None or depth > 2:
         return ""
     if isinstance(function.node, ast.ClassDef):
-        made = [definition(v.func, function) for values in function.bound.values() for v, i in values
-                if isinstance(v, ast.Call) and i is None]
-        return next(filter(None, (asked_inside(f, depth + 1) for f in [
-            method(function, "__init__"), method(function, "__post_init__"), *made])), "")
+        made = [v for values in function.bound.values() for v, i in values if isinstance(v, ast.Call) and i is None]
+        by_field = [getter(v, function) for v in made if v not in function.calls]  # default_factory=idist.get_rank
+        return next(filter(None, (*by_field, *(asked_inside(f, depth + 1) for f in [
+            method(function, "__init__"), method(function, "__post_init__"),
+            *(definition(v.func, function) for v in made)]))), "")
     if not function.is_function or first_start(function) or function.in_group:
         return ""
     for call in function.calls:
-        name = resolve(call.func, function)
-        asked = name.rpartition(".")[2] if name.startswith(IDIST) else ""
-        asked = asked if asked in GETTERS - {"hostname"} else asked_inside(definition(call.func, function), depth + 1)
+        asked = getter(call, function) or asked_inside(definition(call.func, function), depth + 1)
         if asked:
             return "" if own_group_before(function, call) else asked
     return ""
+
+
+def getter(call, scope):
+    """The getter of idist that a call asks, which answers otherwise once there is a group; else ""."""
+    name = resolve(call.func, scope)
+    last = name.rpartition(".")[2]
+    return last if name.startswith(IDIST) and last in GETTERS - {"hostname"} else ""
 
 
 def starts_group(module):
@@ -4799,15 +4842,21 @@ def exclusive(node, other, scope):
     return any(n in ways and ways[n] != way for n, way in arms(other, scope))
 
 
+OWN_SHARD = re.compile(r"shard(?!s)|(my|own|local)_shards")
 RANK_WORD = re.compile(r"rank|world_size|num_replicas|num_shards|split_by_node|get_worker_split|Distributed")
 
 
 def mentions_ranks(node, shards=True):
-    """Whether a name in it speaks of ranks, or (`shards`) of shards; a call of that name always does."""
-    return any(RANK_WORD.search(word) or "shard" in word and (shards or isinstance(n, ast.Call))
-               for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg, ast.Call))
-               for word in [last_name(n) if isinstance(n, ast.Call) else
-                            getattr(n, "id", "") or getattr(n, "attr", "") or getattr(n, "arg", "") or ""])
+    """Whether a name in it speaks of ranks, or (`shards`) of one's own shard: shards are all there are, unless a
+    function gives them.
+    """
+    for n in ast.walk(node):
+        called = isinstance(n, ast.Call)
+        word = last_name(n) if called else getattr(n, "id", "") or getattr(n, "attr", "") or getattr(
+            n, "arg", "") or "" if isinstance(n, (ast.Name, ast.Attribute, ast.keyword, ast.arg)) else ""
+        if RANK_WORD.search(word) or shards and ("shard" in word if called else OWN_SHARD.search(word)):
+            return True
+    return False
 
 
 @kept
@@ -4939,7 +4988,7 @@ def calls_by_target(module):
                 if isinstance(call.func, ast.Name) is wanted:
                     target = definition(call.func, s)
                     if target is not None and isinstance(target.node, ast.ClassDef):
-                        target = method(target, "__init__")
+                        target = method(target, "__init__") or target
                     if target is not None:
                         module.targets.setdefault(target, []).append((call, s))
     return module.targets
@@ -4967,12 +5016,17 @@ def made_with_rank(node, scope):
 @kept
 def class_sees_rank(owner):
     """Whether a class looks at the rank, or calls a function that does; its own shards may be all there are."""
-    if mentions_ranks(owner.node, shards=False):
-        return True
-    called_by = [definition(c.func, f) for f in owner.functions.values() for c in f.calls]
-    return any(f is not None and f.is_function and (mentions_ranks(f.node, False) or any(
-        g is not None and mentions_ranks(g.node, False) for g in (definition(c.func, f) for c in f.calls)))
-        for f in called_by)
+    return mentions_ranks(owner.node, shards=False) or any(sees_rank(c, f) for f in owner.functions.values()
+                                                          for c in f.calls)
+
+
+def sees_rank(call, scope, depth=0):
+    """Whether a call is of a function that looks at the rank, or of an unknown one whose name speaks of shards."""
+    function = definition(call.func, scope)
+    if function is None:
+        return "shard" in last_name(call)
+    return function.is_function and depth < 3 and (mentions_ranks(function.node, shards=False) or any(
+        sees_rank(c, function, depth + 1) for c in function.calls))
 
 
 def several_epochs(scope):
@@ -5766,8 +5820,10 @@ def model_kind(node, scope, at, depth=0) -> str:
     if unpacked:
         kinds = {"wrapped" if is_wrapped(v, s, v) else "" for v, s in unpacked}
         return kinds.pop() if len(kinds) == 1 else ""
-    if isinstance(node, ast.Name) and node.id in scope.bound and all(v is None for v, _ in scope.bound[node.id]):
-        kinds = {model_kind(v, s, v, depth + 1) for v, _, s in handed(node.id, scope)}
+    home = next((s for s in all_scopes(scope) if node.id in s.bound and not isinstance(s.node, ast.ClassDef)),
+                scope) if isinstance(node, ast.Name) else scope
+    if isinstance(node, ast.Name) and node.id in home.bound and all(v is None for v, _ in home.bound[node.id]):
+        kinds = {model_kind(v, s, v, depth + 1) for v, _, s in handed(node.id, home)}
         return kinds.pop() if len(kinds) == 1 else ""
     if wrapping(node, scope) is not None or isinstance(node, ast.Name) and is_wrapped(node, scope, at):
         return "wrapped"
@@ -5877,7 +5933,7 @@ def rule_local_stop(module, report):
                     continue
                 tags = {origin(v, s) for v, _, s in returned(function)}
                 if "local" in tags and "reduced" not in tags:
-                    report.add("decision-on-local-value", call, module, name=last)
+                    report.add("decision-on-local-value", score, module, name=last)
 
 
 def rule_exception_handler(module, report):

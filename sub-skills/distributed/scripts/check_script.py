@@ -2643,7 +2643,7 @@ def origin(node, scope) -> str:
             elif not known and values and d < 6:
                 pending += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
             if d < 6:
-                pending += [(v, s, d + 1) for v in filled_with(n.id, s)]
+                pending += [(v, x, d + 1) for v, x in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
             by_hand_set = kept_by_hand(n, s) if last_name(n.value) == "metrics" and d < 6 else ()
             pending += [(v, x, d + 1) for v, x in by_hand_set] or [(n.value, s, d)]
@@ -2681,11 +2681,14 @@ PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item"
 
 
 def filled_with(name, scope):
-    """What is appended to a list that a function makes."""
-    if not any(isinstance(v, ast.List) and not v.elts for v, _ in scope.bound.get(name, ())):
+    """[(expression, scope), …]: what is appended to a list that a function makes, there and in functions inside it."""
+    home = next((s for s in all_scopes(scope) if name in s.bound and not isinstance(s.node, ast.ClassDef)), None)
+    if home is None or not any(isinstance(v, ast.List) and not v.elts or isinstance(v, ast.Call) and last_name(v) in (
+            "list", "deque") for v, _ in home.bound[name]):
         return []
-    return [c.args[0] for c in scope.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "append" and c.args
-            and isinstance(c.func.value, ast.Name) and c.func.value.id == name]
+    return [(c.args[0], s) for s in scope.module.scopes if home in all_scopes(s) for c in s.calls if isinstance(
+        c.func, ast.Attribute) and c.func.attr in ("append", "extend") and c.args and isinstance(
+        c.func.value, ast.Name) and c.func.value.id == name]
 
 
 def filled_by_methods(attribute, scope):
@@ -2982,6 +2985,11 @@ def effects_of(function):
                 continue
             for effect in effects_at(call, function):
                 found.setdefault((effect.kind, effect.name) if effect.kind == "collective" else effect.kind, effect)
+        for inner in function.functions.values():
+            if any(map(is_registration, inner.node.decorator_list)) and id(inner.node) not in guarded:
+                named_here = ast.copy_location(ast.Name(inner.name, ast.Load()), inner.node)
+                for effect in handler_effects(named_here, function, inner.node.lineno):
+                    found.setdefault(effect.kind, effect)
         function.effects = list(found.values())
     return function.effects
 
@@ -3322,14 +3330,19 @@ def ends_the_process(statements):
     return False
 
 
+def is_registration(decorator):
+    """`@engine.on(…)`"""
+    return isinstance(decorator, ast.Call) and last_name(decorator) == "on"
+
+
 def walk_definition(node, reach, state):
     """A function defined here: what its decorators register, it does whenever the event fires."""
     inner = state.scope.module.scope_of.get(id(node))
     for decorator in node.decorator_list:
         walk_expression(decorator, reach, state)
-    registered = any(isinstance(d, ast.Call) and last_name(d) == "on" for d in node.decorator_list)
+    registered = any(map(is_registration, node.decorator_list))
     for d in node.decorator_list:
-        if isinstance(d, ast.Call) and last_name(d) == "on" and d.args:
+        if is_registration(d) and d.args:
             reach = both(reach, event_reach(d.args[0], state.scope))
     guard = one_rank(inner)
     if guard is not None:
@@ -3870,6 +3883,9 @@ def ragged(node, scope, depth=0) -> str:
                 return "a slice that depends on the rank"
             if s.upper is not None and counts_a_mask(s.upper, scope):
                 return "as many as a mask has"
+        if constant(s) in DETECTED and re.search(r"boxes|rcnn|retinanet|ssd", scope.module.source) and any(
+                isinstance(v, ast.Starred) for v, _, _ in values_of(node.value, scope)):
+            return "as many as were detected in a sample"
         return ""
     if isinstance(node, (ast.Name, ast.Attribute)):
         for value, index, s in values_of(node, scope):
@@ -3885,6 +3901,7 @@ def ragged(node, scope, depth=0) -> str:
     return ""
 
 
+DETECTED = {"boxes", "scores", "labels", "masks", "keypoints"}  # of what torchvision's detectors answer for a sample
 JOINS = {"cat", "concat", "concatenate", "hstack", "vstack"}
 
 
@@ -3942,8 +3959,11 @@ def ragged_list(node, scope, depth=0):
     if isinstance(node, ast.Subscript):
         return by_hand(node, scope)
     if isinstance(node, (ast.Name, ast.Attribute)) and depth < 5:
-        for value, index, s in values_of(node, scope):
-            if isinstance(value, ast.List) and not value.elts:
+        of_state = isinstance(node, ast.Attribute) and last_name(node.value) == "state"
+        for value, index, s in scope.module.assigned.get(node.attr, ()) if of_state else values_of(node, scope):
+            if isinstance(value, ast.List) and not value.elts and of_state:
+                why = next(filter(None, (filled_raggedly(node, f, depth) for f in s.module.scopes)), "")
+            elif isinstance(value, ast.List) and not value.elts:
                 inside = [s, *(s.owner.functions.values() if isinstance(node, ast.Attribute) and s.owner else ())]
                 if isinstance(node, ast.Name):
                     inside += [f for f in s.module.scopes
@@ -3977,9 +3997,14 @@ def filled_raggedly(name, scope, depth):
 
 
 def appended(call, name):
-    """What a call appends to the list of this name, or None."""
-    return call.args[0] if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args and chain(
-        call.func.value) == chain(name) else None
+    """What a call appends to the list of this name, or each item that it extends it with, or None."""
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend") and call.args
+            and chain(call.func.value) == chain(name)):
+        return None
+    item = call.args[0]
+    if call.func.attr == "append":
+        return item
+    return item.elt if isinstance(item, (ast.ListComp, ast.GeneratorExp)) and not item.generators[0].ifs else None
 
 
 def modulo_only(test):
@@ -4620,15 +4645,13 @@ def rule_environment(module, report):
                 continue
             inside = next((b for b in blocks if b.lineno < spot.lineno <= b.end_lineno), None)
             late = any(spot.lineno > m.lineno and not exclusive(m, spot, scope) for m in made)
-            if LAUNCH_VARIABLES.match(name) and (inside is not None or late or (
-                    scope.in_group and name.startswith(("MASTER", "RANK", "WORLD", "GLOO")))):
-                report.add("environment-inside-context", node, module, name=name)
-            elif inside is not None and read_after(name, inside.end_lineno, scope):
-                report.add("environment-inside-context", node, module, name=name)
-            elif late and after_finalize(name, scope):
-                report.add("environment-inside-context", node, module, name=name)
-            else:
+            launch, at = LAUNCH_VARIABLES.match(name), node
+            if launch and (inside is not None or late) or inside is not None and read_after(
+                    name, inside.end_lineno, scope) or late and after_finalize(name, scope):
+                at = node if last_name(spot) == "run" else spot  # a helper that sets it is right, the moment is not
+            elif not (launch and scope.in_group and name.startswith(("MASTER", "RANK", "WORLD", "GLOO"))):
                 continue
+            report.add("environment-inside-context", at, module, name=name)
             break  # the others beside it are the same mistake
 
 
@@ -4761,47 +4784,64 @@ def check_loader(call, scope, report):
     module = scope.module
     check_shuffle(call, scope, report)
     for size, s in given(call, "batch_size", None, scope):
-        if divided(size, s):
-            report.add("batch-size-divided-twice", place(size, s, call, scope), module)
+        found = division(size, s)
+        if found:
+            where = found[0] if found[1].module is module else place(size, s, call, scope)
+            report.add("batch-size-divided-twice", where, module)
             break
     sampler, s = first_given(call, "batch_sampler", None, scope)
     if sampler is not None and not shares_by_rank(sampler, s):
-        report.add("unsharded-data", prepared(call, "batch_sampler", scope), module, name="batch_sampler")
+        where = sampler if s is scope and call.lineno < sampler.lineno <= call.end_lineno else prepared(
+            call, "batch_sampler", scope)
+        report.add("unsharded-data", where, module, name="batch_sampler")
     check_iterable(call, scope, report, "auto_dataloader")
 
 
 @kept
-def divided(node, scope, depth=0):
-    """Whether a size was divided by the number of processes, on every way to it that can be seen."""
+def division(node, scope, depth=0):
+    """(expression, scope) where a size was divided by the number of processes, on every way to it that can be seen; or
+    None.
+    """
     if divides_by_world(node) or text_of(node) in scope.module.divided:
-        return True
+        return node, scope
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         by = values_of(node.right, scope) if isinstance(node.right, (ast.Name, ast.Attribute)) else []
         if any(v is not None and i is None and is_world(v) for v, i, _ in by):
-            return True
+            return node, scope
     if depth > 4:
-        return False
+        return None
     if isinstance(node, ast.Call):
         if last_name(node) in ("int", "max", "min", "round"):
-            return any(divided(a, scope, depth + 1) for a in node.args)
+            return some_division([(a, scope) for a in node.args], depth)
         function = definition(node.func, scope)
         made = returned(function) if function is not None and function.is_function else []
-        return bool(made) and all(divided(v, s, depth + 1) for v, _, s in made)
+        return each_division([(v, s) for v, _, s in made], depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         if is_world(node.left) or is_world(node.right):
-            return False
-        return divided(node.left, scope, depth + 1) or divided(node.right, scope, depth + 1)
+            return None
+        return some_division([(node.left, scope), (node.right, scope)], depth)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        if any(v is not None and v is not node and (
-                divided(v, s, depth + 1) if i is None else i == 0 and divmod_by_world(v))
-               for v, i, s in ([] if isinstance(node, ast.Subscript) else values_of(node, scope))):
-            return True
-        found = definition(node, scope) if isinstance(node, ast.Attribute) else None
-        if found is not None and found.is_function and is_property(found):
-            return all(divided(v, s, depth + 1) for v, _, s in returned(found))
-        known = [(v, s) for v, s in sources(node, scope) if v is not node]
-        return bool(known) and all(v is not None and divided(v, s, depth + 1) for v, s in known)
-    return False
+        for v, i, s in [] if isinstance(node, ast.Subscript) else values_of(node, scope):
+            if v is not None and v is not node:
+                found = division(v, s, depth + 1) if i is None else (v, s) if i == 0 and divmod_by_world(v) else None
+                if found:
+                    return found
+        function = definition(node, scope) if isinstance(node, ast.Attribute) else None
+        if function is not None and function.is_function and is_property(function):
+            return each_division([(v, s) for v, _, s in returned(function)], depth)
+        return each_division([(v, s) for v, s in sources(node, scope) if v is not node], depth)
+    return None
+
+
+def some_division(ways, depth):
+    """The same where one of these is divided."""
+    return next(filter(None, (division(v, s, depth + 1) for v, s in ways)), None)
+
+
+def each_division(ways, depth):
+    """The same where all of these are divided, or None."""
+    found = [v is not None and division(v, s, depth + 1) for v, s in ways]
+    return found[0] if found and all(found) else None
 
 
 def divmod_by_world(node):
@@ -5599,11 +5639,13 @@ def rule_optimizer(module, report):
         steps = model_steps(scope)
         for i, (kind, model, node, _) in enumerate(steps):
             later = steps[i + 1:]
-            if kind == "optimizer" and not any(k == "known" or k == kind and m == model for k, m, _, _ in later):
+            if kind == "optimizer" and not any(k == "known" or k == kind and m == model and not exclusive(
+                    at, node, scope) for k, m, at, _ in later):
                 new = next((name for k, m, at, name in later if k == "replaced" and at is not node and (
                     m == model or m.startswith(model + ".") or f"{model}.".startswith(f"{name}."))), None)
                 if new is not None:
                     report.add("optimizer-before-parameters", node, module, name=new)
+                    break  # the optimizers of other branches are the same mistake
 
 
 def model_steps(scope, depth=0):
@@ -5754,7 +5796,7 @@ def rule_module_prefix(module, report):
                 how = state_origin(call.args[0], scope)
                 if how:
                     loads.append((model_kind(receiver, scope, call), how, call, scope))
-    for into, how, call, _ in loads:
+    for into, how, call, scope in loads:
         if into == "wrapped" and how == "stripped":
             report.add("module-prefix", call, module, name="the prefix is cut off, but the model is wrapped")
         elif into == "wrapped" and how == "prefixed":

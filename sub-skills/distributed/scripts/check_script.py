@@ -1004,6 +1004,29 @@ def training(local_rank):
         ProgressBar(desc="bar").attach(trainer)
     trainer.run([1, 2])
 """),
+    "file-on-every-rank": Rule(
+        "warning", "{name} is written by every rank",
+        "All ranks write one file: lines come once a rank, and a checkpoint that two write at once can be torn.",
+        "Write it under `if idist.get_rank() == 0:`, or by `Checkpoint`, which saves on one rank; or put the rank into "
+        "its name.",
+        HEAD + """
+
+def training(local_rank):
+    with open("rows.txt", "a") as rows:
+        rows.write("row\\n")
+    idist.barrier()
+    print(f"{len(open('rows.txt').readlines())} rows")
+""",
+        "rank 0 prints `2 rows`",
+        HEAD + """
+
+def training(local_rank):
+    if idist.get_rank() == 0:
+        with open("rows.txt", "a") as rows:
+            rows.write("row\\n")
+    idist.barrier()
+    print(f"{len(open('rows.txt').readlines())} rows")
+"""),
     "contrib-import": Rule(
         "warning", "{name} is an old path: the import {given}",
         "The module moved; the old path will be removed in 0.6.0, some names are gone already.",
@@ -5334,22 +5357,110 @@ def runs_on_ranks(scope):
         if s.on_ranks:
             return True
         s = s.parent
-    module = scope.module
-    if not starts_group(module) and not scope.name == "main" and scope.parameters[:1] in (["local_rank"], ["rank"]):
+    if first_gets_rank(scope):
         return True
     return any(resolve(c.func, scope) in STARTERS and resolve(c.func, scope) not in (
         IDIST + "Parallel", IDIST + "spawn") for c in scope.calls) and not scope.name == "main" or any(
         f.on_ranks for _, f in calls_of(scope))
 
 
-def rule_loggers(module, report):
-    """Progress bars and experiment loggers that every rank makes."""
+def first_gets_rank(scope):
+    """Whether a function is one that another file hands to Parallel.run or spawn, by its first parameter."""
+    return not starts_group(scope.module) and scope.name != "main" and scope.parameters[:1] in (
+        ["local_rank"], ["rank"])
+
+
+def rule_written_everywhere(module, report):
+    """Progress bars and experiment loggers that every rank makes, and files of one name that every rank writes."""
     if not is_distributed(module) or not uses_ignite(module) or is_test(module):
         return
     for scope in module.scopes:
-        if scope.is_function and one_rank(scope) is None and runs_on_ranks(scope) and not only_guarded(scope):
-            walk_loggers(scope.node.body if isinstance(scope.node.body, list) else [scope.node.body], ALWAYS, scope,
-                         report)
+        if not scope.is_function or one_rank(scope) is not None or only_guarded(scope):
+            continue
+        on_ranks = runs_on_ranks(scope)
+        body = scope.node.body if isinstance(scope.node.body, list) else [scope.node.body]
+        for call in calls_everywhere(body, ALWAYS, scope):
+            name = resolve(call.func, scope)
+            last = name.rpartition(".")[2]
+            if on_ranks and name.startswith("ignite.handlers.") and last in LOGGERS and not keyword(call, "disable"):
+                report.add("log-on-every-rank", call, module, name=last)
+            path = written_file(call, name)
+            if path is not None and reached_by_all(scope) and not only_once(call, scope) and one_for_all(path, scope):
+                report.add("file-on-every-rank", call, module, name=written(path))
+
+
+@kept
+def reached_by_all(function):
+    """Whether a function surely runs on all ranks: handed to Parallel.run or spawn, or called, registered or defined
+    in one that does, under no condition on the rank.
+    """
+    if function.on_ranks or first_gets_rank(function):
+        return True
+    if handler_of_one(function) or one_rank(function) is not None:
+        return False
+    if function.parent is not None and function.parent.is_function:
+        return reached_by_all(function.parent)
+    calls = calls_of(function)
+    if not calls and function.owner is not None:  # a handler: whoever has such an object registers it
+        calls = calls_of(method(function.owner, "__init__") or function.owner)
+    return any(s.is_function and s is not function and not guarded(c, s) and not only_once(c, s) and reached_by_all(s)
+               for c, s in calls)
+
+
+def only_once(call, scope):
+    """Whether a call stands where one rank comes first, or does it for those that find its work done."""
+    return any(n.lineno <= call.lineno <= n.end_lineno and (
+        any(isinstance(x, ast.Call) and last_name(x) in ("exists", "is_file", "isfile") for x in ast.walk(n.test))
+        if isinstance(n, ast.If) else any("one_rank_first" in written(i.context_expr) for i in n.items))
+        for n in own_nodes(scope.node) if isinstance(n, (ast.If, ast.With)))
+
+
+def written_file(call, name):
+    """The path to which a call writes what cannot be written twice: a checkpoint, or lines at the end; else None."""
+    if name == "torch.save":
+        return keyword(call, "f", 1)
+    if isinstance(call.func, ast.Name) and call.func.id == "open":
+        return keyword(call, "file", 0) if str(constant(keyword(call, "mode", 1))).startswith("a") else None
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "open" and str(
+            constant(keyword(call, "mode", 0))).startswith("a"):
+        return call.func.value
+    return None
+
+
+def one_for_all(path, scope):
+    """Whether a path is seen to be the same on every rank: put together from texts and options, without the rank."""
+    if looks_at_rank(path, scope) or any(isinstance(n, ast.Call) and re.search(
+            r"BytesIO|emp|uuid|time|now", written(n.func)) for n in ast.walk(path)):
+        return False
+    values = sources(path, scope)
+    return all(v is not None and not (isinstance(v, (ast.Name, ast.Call)) and v is path) and (
+        v is path or one_for_all(v, s)) for v, s in values)
+
+
+def handler_of_one(function):
+    """Whether a function is a handler that only some ranks register, or one that a Checkpoint calls on one rank."""
+    parent = function.parent
+    if function.owner is not None and any(re.search(r"SaveHandler|Saver", last_name(b)) for c in lineage(
+            function.owner) for b in c.node.bases):
+        return True
+    if parent is None or not isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    if guarded(function.node, parent):
+        return True
+    return any(guarded(c, s) or "Checkpoint" in last_name(c)
+               for c, s in (handed_over(function.module) or {}).get(function.name, ()))
+
+
+@kept
+def handed_over(module):
+    """{last part of a name: [(call that is given it, scope), …]}"""
+    found = {}
+    for scope in module.scopes:
+        for call in scope.calls:
+            for a in [*call.args, *[k.value for k in call.keywords]]:
+                if isinstance(a, (ast.Name, ast.Attribute)):
+                    found.setdefault(last_name(a), []).append((call, scope))
+    return found
 
 
 def only_guarded(function, depth=0):
@@ -5381,14 +5492,15 @@ def is_test(module):
     return module.path.name.startswith(("test_", "conftest"))
 
 
-def walk_loggers(statements, reach, scope, report):
-    gone = NEVER
+def calls_everywhere(statements, reach, scope):
+    """The calls in statements that no condition keeps from some ranks."""
+    gone, found = NEVER, []
     for node in statements:
         now = both(reach, negate(gone)) if gone != NEVER else reach
         if isinstance(node, ast.If):
             test = condition(node.test, scope)
-            walk_loggers(node.body, both(now, test), scope, report)
-            walk_loggers(node.orelse, both(now, negate(test)), scope, report)
+            found += calls_everywhere(node.body, both(now, test), scope)
+            found += calls_everywhere(node.orelse, both(now, negate(test)), scope)
             if any(isinstance(b, ast.Return) for b in node.body):
                 gone = either(gone, test)
             if any(isinstance(b, ast.Return) for b in node.orelse):
@@ -5397,9 +5509,9 @@ def walk_loggers(statements, reach, scope, report):
         for inner in ("body", "orelse", "finalbody"):
             block = getattr(node, inner, None)
             if isinstance(block, list) and not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-                walk_loggers(block, now, scope, report)
+                found += calls_everywhere(block, now, scope)
         for handler in getattr(node, "handlers", ()):
-            walk_loggers(handler.body, now, scope, report)
+            found += calls_everywhere(handler.body, now, scope)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) or differs(now):
             continue
         pending = [c for c in ast.iter_child_nodes(node) if isinstance(c, (ast.expr, ast.withitem, ast.keyword))]
@@ -5408,13 +5520,9 @@ def walk_loggers(statements, reach, scope, report):
             if isinstance(n, (ast.IfExp, ast.BoolOp, ast.Lambda)):
                 continue
             if isinstance(n, ast.Call):
-                name = resolve(n.func, scope)
-                last = name.rpartition(".")[2]
-                if name.startswith("ignite.handlers.") and last in LOGGERS:
-                    disabled = keyword(n, "disable")
-                    if disabled is None:
-                        report.add("log-on-every-rank", n, scope.module, name=last)
+                found.append(n)
             pending += [c for c in ast.iter_child_nodes(n) if isinstance(c, (ast.expr, ast.keyword))]
+    return found
 
 
 # models
@@ -6108,8 +6216,8 @@ class Report:
 
 
 CHECKS = (rule_calls, rule_before_init, rule_environment, rule_local_rank_option, rule_contrib, rule_set_epoch,
-          rule_same_seed, rule_loggers, rule_wrapped_attributes, rule_optimizer, rule_module_prefix, rule_local_stop,
-          rule_exception_handler, rule_one_rank_result)
+          rule_same_seed, rule_written_everywhere, rule_wrapped_attributes, rule_optimizer, rule_module_prefix,
+          rule_local_stop, rule_exception_handler, rule_one_rank_result)
 RELEVANT = re.compile(rb"ignite|distributed|\bdist\b|rank|DataLoader|is_main|is_master")
 IGNORE = re.compile(r"#\s*idist:\s*ignore(-file)?(?:\s*\[([\w\s,-]*)\])?")
 
@@ -6338,6 +6446,7 @@ GENERIC = {
     "optimizer-before-parameters": "the optimizer is made before parameters are replaced, and misses the new ones",
     "module-prefix": "a state dict does not fit the wrapped model, or the bare one",
     "log-on-every-rank": "a progress bar or an experiment logger is made on every rank",
+    "file-on-every-rank": "a file of one name is written by every rank",
     "contrib-import": "an old path below ignite.contrib, whose import warns or fails",
 }
 

@@ -135,3 +135,19 @@ def test_a_cancelled_job_has_no_guilty_rank(tmp_path):
     )
     found = judged(tmp_path, "".join(steps) + end)
     assert (found["guilty_ranks"], found["victims"]) == ([], []) and "cancelled" in found["text"], found
+
+
+def test_an_attempt_that_made_no_group_leaves_the_blame_where_it_was(tmp_path):
+    """The ranks that torchrun starts again do not find each other; what ended the attempt before is the cause."""
+    first = log("torchrun-raise")
+    assert judged(tmp_path, first)["guilty_ranks"] == [1]
+    again = "".join(f"[rank0]: {row}\n" for row in (
+        "Traceback (most recent call last):", '  File "/home/me/common.py", line 38, in init',
+        '  File "/venv/ignite/distributed/utils.py", line 631, in initialize',
+        '  File "/venv/torch/distributed/distributed_c10d.py", line 5035, in barrier',
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 15000ms "
+        "for recv operation to complete"))
+    agent = re.search(r"(?m)^.*failed \(exitcode: .*\n", first)[0]
+    found = judged(tmp_path, first + again + agent)
+    assert found["guilty_ranks"] == [1] and "made no group" in found["text"], found
+    assert judged(tmp_path, first + again.replace("in initialize", "in step") + agent)["guilty_ranks"] != [1]

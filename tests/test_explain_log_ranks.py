@@ -202,3 +202,45 @@ def test_the_rank_that_passed_over_an_error_of_its_own_is_the_odd_one(tmp_path):
     assert judged(tmp_path, alone + skips + text[at:])["guilty_ranks"] == []
     everyone = "".join(skips.replace("1", str(rank), 1) for rank in range(3))
     assert judged(tmp_path, text[:at] + everyone + text[at:])["guilty_ranks"] == []
+
+
+def lost(rank, where="backward", kept="Connection closed by peer [127.0.0.1]:22444"):
+    """The traceback of a rank that lost a peer in a collective, or gave one up."""
+    place = {"backward": '/venv/torch/_tensor.py", line 623, in backward',
+             "all_gather": '/venv/ignite/distributed/utils.py", line 380, in all_gather'}[where]
+    line = {"backward": "loss.backward()", "all_gather": "idist.all_gather(mine)"}[where]
+    return "".join(f"[rank{rank}]: {row}\n" for row in (
+        "Traceback (most recent call last):", '  File "/home/me/gan.py", line 43, in step', f"    {line}",
+        f'  File "{place}', "    work.wait()",
+        f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] {kept}"))
+
+
+def aborted(received, own):
+    return ("terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at "
+            f"/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. "
+            f"{received} vs {own}. Received data size doesn't match expected size.\n")
+
+
+def test_the_rank_that_gloo_ends_is_the_odd_one_where_the_others_cannot_differ(tmp_path):
+    """Gradients have one shape on all ranks, so a rank that met them with another was elsewhere; in an all_gather the
+    rank that is ended may be the neighbour of the odd one."""
+    lines = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(3))
+    found = judged(tmp_path, lines + aborted(428, 8) + lost(1) + lost(2))
+    assert found["guilty_ranks"] == [0] and found["confidence"] == "medium", found
+    assert "gan.py:43" in found["text"], found
+    for unclear in (lost(1, "all_gather") + lost(2, "all_gather"), lost(1)):
+        assert judged(tmp_path, lines + aborted(428, 8) + unclear)["guilty_ranks"] == []
+
+
+@pytest.mark.parametrize("end", ["gloo ends a rank", "the others give up"])
+def test_the_rank_that_alone_said_that_it_stops_is_the_odd_one(end, tmp_path):
+    """By labels that the program writes itself; where the others write nothing, the line may stand for all of them."""
+    stamp = "2026-12-03 04:41:43,{} [p{}] trainer INFO: {}\n"
+    begin = [stamp.format(700 + r, r, "Engine run starting with max_epochs=3.") for r in (1, 2, 0)]
+    stop = stamp.format(892, 1, "Terminate signaled. Engine will stop after current iteration is finished.")
+    late = "Timed out waiting 15000ms for recv operation to complete"
+    tail = aborted(428, 8) + lost(2) if end == "gloo ends a rank" else lost(0, kept=late)
+    found = judged(tmp_path, "world size 3\n" + "".join(begin) + stop + tail)
+    assert found["guilty_ranks"] == [1] and "Terminate signaled" in str(found), found
+    for lines in ([begin[0]], [*begin, stop.replace("[p1]", "[p0]"), stop.replace("[p1]", "[p2]")]):
+        assert judged(tmp_path, "world size 3\n" + "".join(lines) + stop + tail)["guilty_ranks"] != [1], lines

@@ -561,7 +561,7 @@ class Scanner:
             head = self.bare(head)
             self.labelled = is_labelled(head)
             self.own = None if self.labelled or BYTE_RANK.search(head) else own_label(head)
-            self.reader.labelled = self.labelled
+            self.reader.labelled, self.reader.own = self.labelled, self.own
         if self.foreign:
             data = self.bare(data[:end])
             end = len(data)
@@ -952,7 +952,7 @@ class Reader:
     """Takes the lines of interest of one source apart."""
 
     def __init__(self, job, source):
-        self.job, self.source, self.labelled = job, source, False
+        self.job, self.source, self.labelled, self.own = job, source, False, None
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
         self.before = {}  # stream -> (number, text) of the line before
@@ -998,6 +998,8 @@ class Reader:
             else:
                 break
             text = text[m.end() :]
+        if rank is None and self.own and (m := self.own.match(full[:100].encode())):
+            rank = int(m[1])
         self.hooked = hooked
         return self.recognise(text, rank, line, order, stamp, hooked, full)
 
@@ -1357,7 +1359,9 @@ class Reader:
             self.event("complete", rank, line, text, order, stamp)
             wanted = 1
         if re.search(
-            r"EarlyStopping: Stop training|TerminateOnNan|loss (?:is|was|became) (?:nan|NaN|inf)|[Ee]arly stop", text
+            r"EarlyStopping: Stop training|Terminate signaled\.|TerminateOnNan|loss (?:is|was|became) (?:nan|NaN|inf)"
+            r"|[Ee]arly stop",
+            text,
         ):
             said = SAID_RANK.search(text)
             who = rank if rank is not None else int(said[1]) if said else None
@@ -1654,7 +1658,10 @@ def judge(job, rules):
         elif any(e.code not in (0, -15) for e in case.exits.values()) or case.of("launcher", "stop") or not earlier:
             verdict = failed(case)
             if earlier and verdict.cause == IDS["mesh"]:
-                verdict = met_old_addresses(verdict, earlier, case)
+                met = "the ranks met the addresses of the attempt before"
+                verdict = in_vain(verdict, earlier, case, IDS["again"], met)
+            elif earlier and earlier.guilty and made_no_group(case):
+                verdict = in_vain(verdict, earlier, case, earlier.cause, "the ranks made no group")
             elif earlier:
                 verdict.text += " It had been started again after a failure."
     if verdict is None:
@@ -1670,14 +1677,24 @@ def judge(job, rules):
     return verdict
 
 
-def met_old_addresses(verdict, earlier, case):
-    """The verdict on ranks that torchrun started again and that looked for those of the first attempt."""
+MAKING = re.compile(r"init_process_group|_create_from_|_init_from_|rendezvous|distributed/utils\.py:initialize")
+
+
+def made_no_group(case):
+    """Whether the ranks failed while they made the group, all of them, and did nothing else before."""
+    met = [e for e in case.own + case.lates + case.echoes if not e.handled]
+    return bool(met) and not case.of("engine") and all(
+        any(MAKING.search(f"{f[0]}:{f[2]}") for f in e.frames) for e in met)
+
+
+def in_vain(verdict, earlier, case, cause, met):
+    """The verdict on ranks that were started again and did not come to work: what ended the attempt before."""
     return Verdict(
         "failed",
-        IDS["again"],
+        cause,
         earlier.guilty,
         victims_of(case, earlier.guilty),
-        f"{earlier.text} Started again, the ranks met the addresses of the attempt before: {verdict.text}",
+        f"{earlier.text} Started again, {met}: {verdict.text}",
         earlier.confidence,
         [*earlier.evidence[:3], *verdict.evidence[:1]],
     )
@@ -1926,6 +1943,25 @@ def stopped_where_others_went_on(case):
     return odd if any(passed in lines[:-1] for r, lines in recent.items() if r != odd[0]) else []
 
 
+def stopped_alone(case):
+    """Ranks that said that they stop, where every other rank writes such lines as they do, and did not say so."""
+    stopped = sorted({e.rank for e in case.of("stopping") if e.rank is not None and e.rank in case.lines})
+    if not stopped or 2 * len(stopped) > case.world:
+        return []
+    said = {w for r in stopped for w in case.lines[r].recent}
+    others = [case.lines.get(r) for r in case.ranks.difference(stopped)]
+    return stopped if all(lane and said.intersection(lane.recent) for lane in others) else []
+
+
+def alone_elsewhere(case, waits):
+    """The one rank that is not among those that lost it, two or more, all in backward or at one barrier, where tensors
+    are of one shape on all ranks: it was at another place.
+    """
+    sites = {e.rank: site(e) for e in waits if e.rank is not None and site(e) and called(e) in ("backward", "barrier")}
+    rest = case.ranks.difference(sites)
+    return sorted(rest) if len(rest) == 1 and len(sites) > 1 and len(set(sites.values())) == 1 else []
+
+
 def odd_ones(waits):
     """Of events of ranks that waited, those whose place differs from most: (ranks, their site, others' site)."""
     sites = {}
@@ -2013,9 +2049,17 @@ def mismatch(case):
         guilty = shapes
         text += f"; by what they last said it is {ranks_text(guilty)}: {short(fold(lines[0][2]), 100)}"
         waits = [*lines, *waits]
+    elif stopped := stopped_alone(case):
+        guilty = stopped
+        stopping = [e for e in case.of("stopping") if e.rank in stopped]
+        text += f"; {ranks_text(guilty)} had stopped by itself: {short(fold(stopping[-1].text), 100)}"
+        waits = [stopping[-1], *waits]
     elif len(lenient := forgave(case)) == 1:
         guilty = sorted(lenient)
         text += f"; {ranks_text(guilty)} went on after an error of its own: {short(*lenient.values(), 100)}"
+    elif guilty := alone_elsewhere(case, case.echoes):
+        at = next(e for e in case.echoes if site(e))
+        text += f": {ranks_text(guilty)} was not at {place_text(at.frames)}, where the others were"
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
@@ -2791,6 +2835,8 @@ def waited(case):
         )
     if odd is None:  # two groups of the same size
         return halves(case, lates + case.echoes, few, many, first)
+    if stopped := [r for r in stopped_alone(case) if r not in reported]:
+        return absent_rank(case, stopped, base, first, waits, dumps)
     silent = stopped_first(case) or stopped_where_others_went_on(case)
     if silent and len(silent) < case.world:
         return absent_rank(case, silent, base, first, waits, dumps, behind=True)

@@ -4922,6 +4922,11 @@ def mentions_ranks(node, shards=True):
     return False
 
 
+def data_given(call, scope):
+    """What a call is given; a size that was divided by the number of processes is no share of the data."""
+    return [a for a in [*call.args, *[k.value for k in call.keywords]] if not division(a, scope)]
+
+
 @kept
 def shares_by_rank(node, scope, depth=0):
     """Whether a sampler or data set may look at the rank; True where it cannot be seen."""
@@ -4934,7 +4939,8 @@ def shares_by_rank(node, scope, depth=0):
     if isinstance(node, (ast.List, ast.ListComp)):  # the batches written out
         return mentions_ranks(node) or looks_at_rank(node, scope)
     if isinstance(node, ast.Call):
-        if mentions_ranks(node):
+        given = data_given(node, scope)
+        if any(map(mentions_ranks, [node.func, *given, *(k for k in node.keywords if k.value in given)])):
             return True
         name = resolve(node.func, scope)
         if not name and isinstance(node.func, ast.Name) and node.func.id in ("list", "tuple") and len(node.args) == 1:
@@ -4952,7 +4958,6 @@ def shares_by_rank(node, scope, depth=0):
                 return True
             made = returned(function)
             return not made or any(shares_by_rank(v, s, depth + 1) for v, _, s in made)
-        given = [*node.args, *[k.value for k in node.keywords]]
         return mentions_ranks(found.node) or any(looks_at_rank(a, scope) or isinstance(
             a, (ast.Name, ast.Call, ast.Attribute)) and known_sampler(a, scope) and shares_by_rank(a, scope, depth + 1)
             for a in given)
@@ -5063,7 +5068,7 @@ def check_iterable(call, scope, report, name):
         return
     data, s = first_given(call, "dataset", 0, scope)
     for made, x in sources(data, s):
-        arguments = [*made.args, *[k.value for k in made.keywords]] if isinstance(made, ast.Call) else []
+        arguments = data_given(made, x) if isinstance(made, ast.Call) else []
         if not isinstance(made, ast.Call) or instance_of(made, x) is None or any(
                 mentions_ranks(a) or by_hand(a, x) or looks_at_rank(a, x) or made_with_rank(a, x) for a in arguments):
             return
@@ -5111,7 +5116,7 @@ def rule_set_epoch(module, report):
         together += [t for t in imports_of(m) if t not in together]
     for m in together[:60]:
         together += [t for t in imports_of(m) if t not in together]
-    if any("set_epoch" in m.source or "train_sampler" in m.source for m in together):
+    if any("set_epoch" in m.source or "train_sampler" in m.source and "setup_common" in m.source for m in together):
         return
     users = [m for m in [module, *importers(module, module.project)] if any(map(several_epochs, m.scopes))]
     grouped_at_all = any(starts_group(m) or "init_process_group" in m.source for m in together)

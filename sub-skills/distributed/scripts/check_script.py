@@ -2785,6 +2785,9 @@ def is_metric(node, scope, depth=0):
     for value, index, s in values_of(node, scope):
         if value is not None and value is not node and index is None and is_metric(value, s, depth + 1):
             return True
+        given_to_it = handed(node.id, s) if value is None and isinstance(node, ast.Name) else ()
+        if given_to_it and all(is_metric(v, x, depth + 1) for v, _, x in given_to_it):
+            return True
     return False
 
 

@@ -5394,7 +5394,8 @@ def rule_written_everywhere(module, report):
                 report.add("log-on-every-rank", call, module, name=last)
             path = written_file(call, name)
             if path is not None and reached_by_all(scope) and not only_once(call, scope) and one_for_all(path, scope):
-                report.add("file-on-every-rank", call, module, name=written(path))
+                name = written(path)
+                report.add("file-on-every-rank", call, module, name="one file" if "…" in name else name)
 
 
 @kept
@@ -5435,14 +5436,26 @@ def written_file(call, name):
     return None
 
 
-def one_for_all(path, scope):
-    """Whether a path is seen to be the same on every rank: put together from texts and options, without the rank."""
-    if looks_at_rank(path, scope) or any(isinstance(n, ast.Call) and re.search(
-            r"BytesIO|emp|uuid|time|now", written(n.func)) for n in ast.walk(path)):
+KEEP_PATH = {"join", "Path", "str", "format", "range", "enumerate", "int", "resolve", "absolute", "expanduser",
+             "with_suffix", "with_name", "joinpath", "fspath", "replace"}
+
+
+def one_for_all(path, scope, depth=0):
+    """Whether a path is seen to be the same on every rank: put together from texts, options and counters, without the
+    rank; not what an unknown function answers, as a temporary or a dated name.
+    """
+    if path is None or depth > 6 or depth == 0 and looks_at_rank(path, scope):
         return False
-    values = sources(path, scope)
-    return all(v is not None and not (isinstance(v, (ast.Name, ast.Call)) and v is path) and (
-        v is path or one_for_all(v, s)) for v, s in values)
+    if isinstance(path, ast.Constant):
+        return True
+    if isinstance(path, ast.Call):
+        receiver = path.func.value if isinstance(path.func, ast.Attribute) else None
+        parts = [*path.args, *([] if receiver is None or resolve(path.func, scope) else [receiver])]
+        return last_name(path) in KEEP_PATH and all(one_for_all(p, scope, depth + 1) for p in parts)
+    if isinstance(path, (ast.Name, ast.Attribute, ast.Subscript)):
+        found = sources(path, scope)
+        return all(not isinstance(path, ast.Name) if v is path else one_for_all(v, s, depth + 1) for v, s in found)
+    return all(one_for_all(p, scope, depth + 1) for p in ast.iter_child_nodes(path) if isinstance(p, ast.expr))
 
 
 def handler_of_one(function):

@@ -5250,11 +5250,20 @@ def chosen_by_generator(function, root=None, depth=0):
     root = root or function
     found = [(keyword(c, "generator"), function) for c in function.calls
              if keyword(c, "generator") is not None and chooses(c, function, root)]
+    found += [(c.func.value, function) for c in function.calls if is_step_of_engine(root) and draws_array(c)]
     for call in function.calls if depth < 3 else ():
         inner = definition(call.func, function)
         if inner is not None and inner.is_function and inner is not function:
             found += chosen_by_generator(inner, root, depth + 1)
     return found
+
+
+def draws_array(call):
+    """Whether a call is of a method by which a generator of numpy draws as many numbers as it is told."""
+    size_at = {"uniform": 2, "normal": 2, "integers": 2, "random": 0, "standard_normal": 0, "choice": 1}
+    last = last_name(call)
+    return isinstance(call.func, ast.Attribute) and last in size_at and not isinstance(
+        keyword(call, "size", size_at[last]), (ast.Constant, type(None)))
 
 
 def chooses(call, function, root):
@@ -5269,8 +5278,8 @@ def chooses(call, function, root):
 
 
 def seeds_of(generator, scope):
-    """[(seed, scope)] that a generator of torch is given where it is made, or in the class or function that makes it;
-    for a parameter what callers hand over."""
+    """[(seed, scope)] that a generator of torch or numpy is given where it is made, or in the class or function that
+    makes it; for a parameter what callers hand over."""
     found = []
     for value, index, s in values_of(generator, scope):
         if not isinstance(value, ast.Call) or index is not None:
@@ -5278,6 +5287,8 @@ def seeds_of(generator, scope):
         inner = value.func.value if isinstance(value.func, ast.Attribute) else None
         if last_name(value) == "manual_seed" and isinstance(inner, ast.Call) and last_name(inner) == "Generator":
             found += [(a, s) for a in value.args[:1]]
+        elif library(value.func, s) in ("numpy.random.default_rng", "numpy.random.RandomState"):
+            found += [(a, s) for a in [keyword(value, "seed", 0)] if a is not None]
         elif library(value.func, s) == "torch.Generator":
             homes = dict.fromkeys([s, *(s.owner.functions.values() if s.owner is not None else ())])
             found += [(a, f) for f in homes for c in f.calls for a in c.args[:1] if last_name(c) == "manual_seed"

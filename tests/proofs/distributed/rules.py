@@ -30,10 +30,11 @@ def example(name: str, kind: str) -> str:
     return getattr(check_script.RULES[name], kind)
 
 
-def in_ranks(source: str):
-    """A function that runs the example's `training` on a rank, with warnings of imports as errors."""
+def in_ranks(source: str, folder: str):
+    """A function that runs the example's `training` on a rank, in that folder, with warnings of imports as errors."""
 
     def training(rank):
+        os.chdir(folder)
         with warnings.catch_warnings():
             if "contrib" in source or "tqdm_logger" in source:
                 warnings.simplefilter("error", DeprecationWarning)
@@ -64,11 +65,8 @@ def as_program(source: str, fork: bool = False):
 def run_example(source: str) -> list[Outcome]:
     """What becomes of the example's ranks: two, or one for what a single process shows."""
     if "def training" in source:
-        if "init_process_group" in source:
-            return standing_alone(source)
-        if "all_gather(large)" in source:  # one rank is aborted: no need for the other to wait for it
-            return run_world(2, in_ranks(source), timeout=0.8)
-        return standing(in_ranks(source), timeout=0.8)
+        with tempfile.TemporaryDirectory() as folder:
+            return run_training(source, in_ranks(source, folder))
     if "torchrun" in source:  # as torchrun starts it: two workers; each starts its own ranks at a port of its own
         program = as_program(source, fork=True)
 
@@ -86,9 +84,17 @@ def run_example(source: str) -> list[Outcome]:
     return [run_serial(as_program(source), env=environment, limit=60)]
 
 
-def standing_alone(source: str) -> list[Outcome]:
+def run_training(source: str, training) -> list[Outcome]:
+    """The same for an example that is a function for two ranks."""
+    if "init_process_group" in source:
+        return standing_alone(training)
+    if "all_gather(large)" in source:  # one rank is aborted: no need for the other to wait for it
+        return run_world(2, training, timeout=0.8)
+    return standing(training, timeout=0.8)
+
+
+def standing_alone(training) -> list[Outcome]:
     """The same for an example that makes its own group, whose hang no timeout ends."""
-    training = in_ranks(source)
     try:
         stack = stuck(training, init=None, seconds=1.2)
     except AssertionError:

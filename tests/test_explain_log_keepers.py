@@ -3,6 +3,8 @@ editor write something before or after each line."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support.claims import COUNTS
 from support.explain import LOGS, verdict
@@ -21,6 +23,8 @@ SETUP = (
     "Collecting torch\n  Downloading torch.whl (180.5 MB)\nSuccessfully installed torch pytorch-ignite\n"
     "WARNING: Running pip as the 'root' user can result in broken permissions\n+ torchrun train.py\n"
 )
+BEFORE = ["[rank{rank}] ", "rank{rank}: ", "Rank {rank} | ", "[{rank}] ", "{rank} | ", "r{rank}: ", "<{rank}> ",
+          "(rank {rank}) ", "[rank {rank}/3] ", "[node0:{rank}] ", "worker-{rank}> "]
 SAME = "outcome", "cause", "guilty_ranks", "victims"
 
 
@@ -39,6 +43,24 @@ def test_what_stands_before_each_line_changes_nothing(keeper, tmp_path):
         wrong += [(log.name, [found[k] for k in SAME])] if any(alone[k] != found[k] for k in SAME) else []
         COUNTS["logs explained as they were kept"] += 1
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_the_rank_that_a_shell_puts_before_each_line_is_read(before, tmp_path):
+    """As `sed "s/^/[rank$R] /"` does; here in place of what torch puts before the lines of a traceback."""
+    wrong, asked = [], 0
+    for log in sorted(LOGS.glob("*.log")):
+        text = log.read_bytes().decode("utf-8", "replace")
+        if "]: Traceback" not in text:
+            continue
+        lines = [before.format(rank=m[1]) + m[2] if (m := re.match(r"\[rank(\d+)\]: (?!\[)(.*)", line)) else line
+                 for line in text.split("\n")]
+        (tmp_path / log.name).write_text("\n".join(lines))
+        alone, found = verdict(log), verdict(tmp_path / log.name)
+        asked += 1
+        wrong += [(log.name, found)] if any(alone[k] != found[k] for k in ("outcome", "guilty_ranks")) else []
+        COUNTS["logs explained as they were kept"] += 1
+    assert asked > 20 and not wrong, wrong
 
 
 def test_what_stands_before_the_job_changes_nothing(tmp_path):

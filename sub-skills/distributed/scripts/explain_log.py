@@ -796,7 +796,8 @@ def foreign_prefixes(head):
     if len(lines) < 3:
         return []
     found = {m[0] for line in lines if (m := FOREIGN.match(line))}
-    if 0 < len(found) <= 64 and sum(bool(FOREIGN.match(line)) for line in lines) >= 0.95 * len(lines):
+    number_only = all(prefix.rstrip(b" |").isdigit() for prefix in found)  # a rank, and no container's name
+    if 0 < len(found) <= 64 and not number_only and sum(bool(FOREIGN.match(x)) for x in lines) >= 0.95 * len(lines):
         return [(b"\n" + prefix, b"\n") for prefix in sorted(found, key=len, reverse=True)]
     if sum(bool(CONTAINERD.match(line)) for line in lines) >= 0.95 * len(lines):
         return [(b" stderr F ", b" "), (b" stdout F ", b" "), (b" stderr P ", b" "), (b" stdout P ", b" ")]
@@ -857,6 +858,15 @@ LATE = (  # a peer of this rank has not come
 ECHO, WAITED = re.compile(GONE), re.compile(LATE)
 ECHOES = re.compile(GONE + "|" + LATE)
 RANK_PREFIX = re.compile(r"\s*\[rank(\d+)\]:(?: |$)")
+PUT_BEFORE = [  # a rank before each line of a process, as people put it there with sed or a function of their shell
+    re.compile(form)
+    for form in (
+        r"[\[(<](?:(?i:rank|proc(?:ess)?|worker|gpu|task|pe|node\w*:)|[rwpg#])?[ =_:-]?(\d{1,5})(?:/\d+)?[\])>]:? ",
+        r"(?:(?i:rank|proc(?:ess)?|worker|gpu|task|pe)|[rwpg#])[ =_:-]?(\d{1,5})(?:/\d+)? *[:|>] ",
+        r"(\d{1,5}) ?\| ",
+    )
+]
+OF_STACK = re.compile(r'Traceback \(most recent call last\):| *File "|(?:Current t|T)hread 0x|Fatal Python error:')
 ROLE_PREFIX = re.compile(r"\s*\[(?:default|worker|trainer|[a-z]\w*?)(\d+)\]:")
 LABEL_PREFIX = re.compile(r" *(\d{1,5}): ?")
 HOST_PREFIX = re.compile(r"\[([\w.-]+):(\d+)\]:? ")
@@ -953,6 +963,7 @@ class Reader:
 
     def __init__(self, job, source):
         self.job, self.source, self.labelled, self.own = job, source, False, None
+        self.put_before = None  # what one of PUT_BEFORE found, once a stack shows that it stands before each line
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
         self.before = {}  # stream -> (number, text) of the line before
@@ -980,6 +991,14 @@ class Reader:
     def part(self, text, line, order):
         rank, stamp, hooked = self.source.rank, None, False
         full = text
+        if self.put_before is None and not RANK_PREFIX.match(text):
+            m = next((m for p in PUT_BEFORE if (m := p.match(text)) and OF_STACK.match(text, m.end())), None)
+            if m:
+                of_world = r"(?:/\d+)?" if "/" in m[0] else ""
+                begin, end = m[0][: m.start(1)], re.sub(r"/\d+", "", m[0][m.end(1) :])
+                self.put_before = re.compile(rf"{re.escape(begin)}(\d{{1,5}}){of_world}{re.escape(end)}")
+        if self.put_before and (m := self.put_before.match(text)):
+            rank, text = int(m[1]) if rank is None else rank, text[m.end() :]
         for _ in range(5):
             if m := RANK_PREFIX.match(text):
                 rank, hooked = int(m[1]), True

@@ -1676,7 +1676,10 @@ def definition(node, scope, depth=0):
             return member(s, [node.id], depth + 1)
         if node.id in s.bound:
             values = s.bound[node.id]
-            return definition(values[0][0], s, depth + 1) if len(values) == 1 and values[0][1] is None else None
+            if len(values) == 1 and values[0][1] is not None:
+                made = unpacked_from_call(node, s) or ()
+                return definition(*made[0], depth + 1) if len(made) == 1 else None
+            return definition(values[0][0], s, depth + 1) if len(values) == 1 else None
         for base in s.imports.get("*", ()):
             module, rest = s.module.project.find(base, s.module)
             if module is not None and not rest and (node.id in module.top.functions or node.id in module.top.classes):
@@ -2177,6 +2180,11 @@ def place(node, scope, call, at):
 
 # alike everywhere as far as one can see; differs with the rank, one cannot see how; differs with each rank's data
 UNKNOWN, RANKED, LOCAL = "unknown", "ranked", "local"
+def argument(node, call):
+    """Where to report an argument of a call: at itself where the call has several lines, so that it is found there."""
+    return node if node is not None and call.lineno < node.lineno <= call.end_lineno else call
+
+
 def small(function):
     """An operator for numbers that a rank is reckoned with: what a file multiplies may be gigabytes otherwise."""
     def applied(a, b):
@@ -4222,7 +4230,8 @@ def again(events):
     nodes = [n for a in events for n in ast.walk(a)]
     if any(isinstance(n, ast.keyword) and n.arg == "once" for n in nodes):
         return False
-    return bool(AGAIN.search(" ".join(n.attr for n in nodes if isinstance(n, ast.Attribute))))
+    names = [last_name(n) for n in nodes if isinstance(n, (ast.Attribute, ast.Name))]
+    return any(AGAIN.search(name) or re.search(r"[A-Z]_(STARTED|COMPLETED)$", name) for name in names)
 
 
 # launching
@@ -4437,26 +4446,26 @@ def check_spawned(call, function, given, made, scope, report):
         return
     if function is None:
         return
-    found = definition(function, scope)
+    found, at = definition(function, scope), argument(function, call)
     if isinstance(function, ast.Call) and (maker := definition(function.func, scope)) is not None and maker.is_function:
         made_there = [definition(v, s) for v, _, s in returned(maker)]
         found = made_there[0] if len(made_there) == 1 else found
     if found is not None and isinstance(found.node, ast.Lambda):
-        report.add("spawn-unpicklable", call, module, given="a lambda")
+        report.add("spawn-unpicklable", at, module, given="a lambda")
     else:
         if found is not None and isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if found.parent.is_function:
-                report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, a function inside a function")
+                report.add("spawn-unpicklable", at, module, given=f"`{found.name}`, a function inside a function")
             elif replaced := replaced_by(found):
-                report.add("spawn-unpicklable", call, module,
+                report.add("spawn-unpicklable", at, module,
                            given=f"`{found.name}`, which a decorator replaces by `{replaced}`, a function inside it,")
             elif found.module is module and below_main_guard(found.node, module):
-                report.add("spawn-unpicklable", call, module, given=f"`{found.name}`, which only the main program has")
+                report.add("spawn-unpicklable", at, module, given=f"`{found.name}`, which only the main program has")
         for value in given:
             inner = definition(value, scope) if isinstance(value, (ast.Lambda, ast.Name)) else None
             if isinstance(value, ast.Lambda) or inner is not None and isinstance(inner.node, (
                     ast.Lambda, ast.FunctionDef)) and inner.parent.is_function:
-                report.add("spawn-unpicklable", call, module,
+                report.add("spawn-unpicklable", argument(value, call), module,
                            given="a lambda" if isinstance(value, ast.Lambda) else f"`{last_name(value)}`")
                 break
     if at_import(scope, call, module):
@@ -4817,9 +4826,9 @@ def check_loader(call, scope, report):
             break
     sampler, s = first_given(call, "batch_sampler", None, scope)
     if sampler is not None and not shares_by_rank(sampler, s):
-        where = sampler if s is scope and call.lineno < sampler.lineno <= call.end_lineno else prepared(
-            call, "batch_sampler", scope)
-        report.add("unsharded-data", where, module, name="batch_sampler")
+        where = argument(sampler if s is scope else None, call)
+        report.add("unsharded-data", prepared(call, "batch_sampler", scope) if where is call else where, module,
+                   name="batch_sampler")
     check_iterable(call, scope, report, "auto_dataloader")
 
 
@@ -4880,6 +4889,9 @@ def check_shuffle(call, scope, report):
     if not sampler or not (all(chosen) if chosen and mends_key(scope, "shuffle", sampler[0][0]) else any(chosen)):
         return
     known = [v for node, s in sampler for v, _ in sources(node, s)]
+    made = [v for node, s in sampler for v in [node, *(w for w, _, _ in values_of(node, s))] if isinstance(v, ast.Call)]
+    if len(chosen) == 1 and any("ampler" in last_name(v) and not exclusive(v, call, scope) for v in made):
+        return report.add("shuffle-with-sampler", call, scope.module)  # where it is made at all, if not always
     if any(isinstance(v, ast.Constant) for v in known) or any(isinstance(v, ast.Name) for v, _ in sampler) and None in \
             known or any(isinstance(v, ast.IfExp) for v, _ in sampler):
         return
@@ -5224,6 +5236,10 @@ def drawn(call, scope):
         return "" if keyword(call, "generator") is not None else "torch"
     if last in DRAWS.get(head, ()):
         return head
+    if last_name(call) in ("sample", "rsample") and isinstance(call.func, ast.Attribute) and any(
+            isinstance(v, ast.Call) and resolve(v.func, s).startswith("torch.distributions.")
+            for v, _, s in values_of(call.func.value, scope)):
+        return "torch"
     return ""
 
 
@@ -5332,14 +5348,18 @@ def rule_same_seed(module, report):
         return
     seeds = [(c, s) for s in module.scopes for c in s.calls if library(c.func, s) in SEEDS and (
         c.args or c.keywords)]
-    if not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")
+    again = [(c, s) for c, s in seeds if s.is_function and s.parent.is_function and runs_again(s) and not (
+        c.args and ranked_somewhere(c.args[0], s))]
+    if again:  # what the ranks were given at first does not count then
+        seeds = again
+    elif not seeds or any(c.args and last_name(c) in ("manual_seed", "seed", "seed_everything", "set_seed")
                         and ranked_somewhere(c.args[0], s) for s in module.scopes for c in s.calls):
         return
     running = draws_while_running(module)
     for other in imports_of(module):
         running = running | draws_while_running(other)
     for scope in module.scopes:
-        if not scope.is_function or not runs_on_ranks(scope):
+        if not scope.is_function or not any(runs_on_ranks(x) for x in all_scopes(scope) if x.is_function):
             continue
         for call in (c for c, s in seeds if s is scope):
             if running & set(SEEDS[library(call.func, scope)]):

@@ -94,14 +94,15 @@ def test_a_log_that_breaks_off_is_no_success(last, tmp_path):
 
 @pytest.mark.parametrize("last", [
     "finished: 40 iterations", "done after 48 steps", "all done", "Training finished", "exit", "training is over",
-    "exit code of validation: 0",
+    "exit code of validation: 0", "sweep INFO: best trial: lr=0.05 loss=0.1",
 ])  # fmt: skip
 def test_a_last_line_that_says_the_end(last, tmp_path):
     head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
     assert judged(tmp_path, head + f"2026-12-02 02:00:00,000 | 0 | INFO | {last}\n")["outcome"] == "succeeded"
 
 
-@pytest.mark.parametrize("last", ["starting over", "rank 0: waiting to exit", "rank 1: exit code 3", "cleanup on exit"])
+@pytest.mark.parametrize("last", ["starting over", "rank 0: waiting to exit", "rank 1: exit code 3", "cleanup on exit",
+                                  "best trial so far: lr=0.05", "best run: 3 so far"])
 def test_a_last_line_that_says_no_end(last, tmp_path):
     head = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(2))
     assert judged(tmp_path, head + last + "\n")["outcome"] == "unknown"

@@ -244,3 +244,15 @@ def test_the_rank_that_alone_said_that_it_stops_is_the_odd_one(end, tmp_path):
     assert found["guilty_ranks"] == [1] and "Terminate signaled" in str(found), found
     for lines in ([begin[0]], [*begin, stop.replace("[p1]", "[p0]"), stop.replace("[p1]", "[p2]")]):
         assert judged(tmp_path, "world size 3\n" + "".join(lines) + stop + tail)["guilty_ranks"] != [1], lines
+
+
+def test_the_task_that_srun_had_to_end_is_the_one_that_never_joined(tmp_path):
+    """The others gave up waiting and left with an exit code of their own."""
+    first = "Traceback (most recent call last):\n  File \"/home/me/fold.py\", line 25, in <module>\n    start()\n"
+    text = first + "DistStoreError: Timed out after 16 seconds waiting for clients. 3/4 clients joined.\n"
+    ends = [f"srun: error: n1: task {r}: Exited with exit code 1\n" for r in (3, 1, 0)]
+    cancelled = "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-12-03T05:30:52 ***\n"
+    killed = "srun: error: n1: task 2: Killed\n"
+    found = judged(tmp_path, text + "".join(ends) + cancelled + killed)
+    assert (found["outcome"], found["guilty_ranks"]) == ("failed", [2]), found
+    assert judged(tmp_path, text + "".join(ends[1:]) + cancelled + killed)["guilty_ranks"] == []

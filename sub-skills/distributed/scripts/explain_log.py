@@ -934,7 +934,8 @@ ENDING = re.compile(  # a last line that says that the work is over
     r"(?i)(?:^|[\s:\]])(?:done|finished|finish|completed?|final|bye|all good|success(?:ful(?:ly)?)?|succeeded|ok"
     r"|passed|exiting normally|(?<!to )(?<!on )(?<!before )(?<!until )exit(?:ed|ing)?(?=[\s.!]*$)"
     r"|(?:training|run|job|work)(?: is)? over(?=[\s.!]*$)"
-    r"|best (?:model|score|accuracy)|test (?:accuracy|loss|score)|saved (?:final|last)|total time)\b"
+    r"|best (?:model|score|accuracy|(?:trial|run|param(?:eter)?s|config(?:uration)?)(?!.* so far))"
+    r"|test (?:accuracy|loss|score)|saved (?:final|last)|total time)\b"
 )
 COUNTED = re.compile(  # the work is over, after so many steps
     r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
@@ -2879,6 +2880,8 @@ def never_joined(case, lates, came, world):
     first = next(e for e in lates if "clients joined" in e.end)
     seen = {0} | set(case.lines) | {e.rank for e in case.echoes + case.lates if e.rank is not None}
     absent = sorted(set(range(world)) - seen) if world <= 1 << 16 else []
+    if len(absent) != world - came:  # those that came have given up by themselves
+        absent = sorted(set(range(world)) - {r for r, e in case.exits.items() if e.code not in (0, -9, -15)})
     if len(absent) != world - came:
         late = {e.rank for e in case.echoes + case.lates if e.rank is not None} | {0}
         absent = sorted(set(range(world)) - late) if world <= 1 << 16 else []

@@ -3893,6 +3893,8 @@ def ragged(node, scope, depth=0) -> str:
             return f"`{last}`"
         if last == "where" and len(node.args) == 1:
             return "`where`"
+        if last == "generate" and any(k.arg in ("input_ids", "max_length", "max_new_tokens") for k in node.keywords):
+            return "`generate`, as long as the longest text of the batch,"
         if last in ("ones", "zeros", "rand", "randn", "arange", "full", "empty") and name.startswith("torch."):
             sizes = [e for a in node.args[:4] for e in (a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a])]
             if any(varies(value_on_ranks(a, scope)) for a in sizes[: 1 if last == "full" else 4]):
@@ -5485,7 +5487,8 @@ def one_for_all(path, scope, depth=0):
         return last_name(path) in KEEP_PATH and all(one_for_all(p, scope, depth + 1) for p in parts)
     if isinstance(path, (ast.Name, ast.Attribute, ast.Subscript)):
         found = sources(path, scope)
-        return all(not isinstance(path, ast.Name) if v is path else one_for_all(v, s, depth + 1) for v, s in found)
+        fixed = not isinstance(path, ast.Name) or any(path.id in x.imports for x in all_scopes(scope))
+        return all(fixed if v is path else one_for_all(v, s, depth + 1) for v, s in found)
     return all(one_for_all(p, scope, depth + 1) for p in ast.iter_child_nodes(path) if isinstance(p, ast.expr))
 
 
@@ -5937,8 +5940,15 @@ def instance_is_module(call, scope):
 
 
 def is_optimizer(call, scope):
-    return resolve(call.func, scope).startswith("torch.optim.") and last_name(call)[:1].isupper() \
-        and "lr_scheduler" not in resolve(call.func, scope)
+    """Whether a call makes an optimizer: one of torch, or of another library by its name and what it is given."""
+    name, last = resolve(call.func, scope), last_name(call)
+    if name.startswith("torch.optim."):
+        return last[:1].isupper() and "lr_scheduler" not in name
+    return last[:1].isupper() and OPTIMIZER.search(last) is not None and any(
+        isinstance(a, ast.Call) and last_name(a) == "parameters" for a in call.args[:1])
+
+
+OPTIMIZER = re.compile(r"(?i)adam|sgd|rmsprop|adagrad|adadelta|adafactor|lamb$|lars$|lion$|optimi[sz]er$")
 
 
 def rule_module_prefix(module, report):
@@ -6058,8 +6068,27 @@ def makes_module(call, scope, depth):
     if isinstance(call.func, ast.Attribute) and call.func.attr in KEEPS_MODEL:
         return is_bare_model(call.func.value, scope, call, depth + 1)
     function = definition(call.func, scope)
+    if function is not None and function in (makers_of_wrapped(scope.module) or ()):
+        return True
     made = returned(function) if function is not None and function.is_function else []
     return bool(made) and all(is_bare_model(v, s, v, depth + 1) for v, _, s in made)
+
+
+@kept
+def makers_of_wrapped(module):
+    """The functions whose answer is wrapped somewhere in a file: what they make is a model, and not wrapped yet."""
+    found = set()
+    for scope in module.scopes:
+        for call in scope.calls:
+            for value, index, s in values_of(call.args[0], scope) if call.args and is_wrapper(call, scope) else ():
+                while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and (
+                        value.func.attr in KEEPS_MODEL):
+                    value = value.func.value
+                function = definition(value.func, s) if isinstance(value, ast.Call) and index is None else None
+                if function is not None and function.is_function and not any(
+                        isinstance(v, ast.Call) and is_wrapper(v, x) for v, _, x in returned(function)):
+                    found.add(function)
+    return found
 
 
 @kept

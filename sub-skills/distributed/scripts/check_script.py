@@ -3877,7 +3877,7 @@ def check_ragged(call, scope, report):
         report.add("ragged-all-gather", call, scope.module, name=why)
 
 
-TENSOR_MAKERS = {"tensor", "as_tensor", "stack", "FloatTensor", "LongTensor", "from_numpy"}
+TENSOR_MAKERS = {"tensor", "as_tensor", "FloatTensor", "LongTensor", "from_numpy"}
 KEEPS_LENGTH = {"to", "cuda", "cpu", "float", "long", "int", "double", "detach", "clone", "contiguous", "half", "bool",
                 "softmax", "sigmoid", "argmax", "type", "numpy", "squeeze", "flatten", "view", "reshape", "unsqueeze"}
 
@@ -3938,7 +3938,7 @@ def ragged(node, scope, depth=0) -> str:
 
 
 DETECTED = {"boxes", "scores", "labels", "masks", "keypoints"}  # of what torchvision's detectors answer for a sample
-JOINS = {"cat", "concat", "concatenate", "hstack", "vstack"}
+JOINS = {"cat", "concat", "concatenate", "hstack", "vstack", "stack"}
 
 
 def is_mask(node, scope, depth=0):
@@ -5425,7 +5425,7 @@ def rule_written_everywhere(module, report):
             last = name.rpartition(".")[2]
             if on_ranks and name.startswith("ignite.handlers.") and last in LOGGERS and not keyword(call, "disable"):
                 report.add("log-on-every-rank", call, module, name=last)
-            path = written_file(call, name)
+            path = written_file(call, scope)
             if path is not None and reached_by_all(scope) and not only_once(call, scope) and one_for_all(path, scope):
                 name = written(path)
                 report.add("file-on-every-rank", call, module, name="one file" if "…" in name else name)
@@ -5457,16 +5457,23 @@ def only_once(call, scope):
         for n in own_nodes(scope.node) if isinstance(n, (ast.If, ast.With)))
 
 
-def written_file(call, name):
-    """The path to which a call writes what cannot be written twice: a checkpoint, or lines at the end; else None."""
-    if name == "torch.save":
-        return keyword(call, "f", 1)
-    if isinstance(call.func, ast.Name) and call.func.id == "open":
-        return keyword(call, "file", 0) if str(constant(keyword(call, "mode", 1))).startswith("a") else None
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "open" and str(
-            constant(keyword(call, "mode", 0))).startswith("a"):
-        return call.func.value
-    return None
+WRITES = {"torch.save": ("f", 1), "torchvision.utils.save_image": ("fp", 1), "numpy.save": ("file", 0),
+          "numpy.savez": ("file", 0)}
+
+
+def written_file(call, scope):
+    """The path to which a call writes what cannot be written twice: a checkpoint, a picture, or lines at the end; else
+    None.
+    """
+    name = library(call.func, scope)
+    if name in WRITES:
+        return keyword(call, *WRITES[name])
+    last, method_of = last_name(call), getattr(call.func, "value", None)
+    if last == "savefig" and method_of is not None:
+        return keyword(call, "fname", 0)
+    if last != "open" or not str(constant(keyword(call, "mode", 0 if method_of is not None else 1))).startswith("a"):
+        return None
+    return method_of if method_of is not None else keyword(call, "file", 0)
 
 
 KEEP_PATH = {"join", "Path", "str", "format", "range", "enumerate", "int", "resolve", "absolute", "expanduser",

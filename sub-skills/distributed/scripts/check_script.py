@@ -1006,7 +1006,7 @@ def training(local_rank):
 """),
     "file-on-every-rank": Rule(
         "warning", "{name} is written by every rank",
-        "All ranks write one file: lines come once a rank, and a checkpoint that two write at once can be torn.",
+        "All ranks write to one name: a line comes once a rank, and a checkpoint is written by several at once.",
         "Write it under `if idist.get_rank() == 0:`, or by `Checkpoint`, which saves on one rank; or put the rank into "
         "its name.",
         HEAD + """
@@ -2176,13 +2176,15 @@ def place(node, scope, call, at):
     return node if scope.module is at.module else call
 
 
+def argument(node, call):
+    """Where to report an argument of a call: at itself where the call has several lines, so that it is found there."""
+    return node if node is not None and call.lineno < node.lineno <= call.end_lineno else call
+
+
 # --- conditions: what an expression is on each of four ranks --------------------------------------------------------
 
 # alike everywhere as far as one can see; differs with the rank, one cannot see how; differs with each rank's data
 UNKNOWN, RANKED, LOCAL = "unknown", "ranked", "local"
-def argument(node, call):
-    """Where to report an argument of a call: at itself where the call has several lines, so that it is found there."""
-    return node if node is not None and call.lineno < node.lineno <= call.end_lineno else call
 
 
 def small(function):

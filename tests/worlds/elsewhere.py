@@ -8,6 +8,7 @@ FOLDER/smoke.json: with the next port, since the group's own store has the one i
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,12 @@ def train(folder, epochs):
 
 def smoke(folder):
     """The smoke in the same world, beside the group; raises CalledProcessError unless it passes."""
-    env = {**os.environ, "MASTER_PORT": str(int(os.environ["MASTER_PORT"]) + 1), "OMP_NUM_THREADS": "1"}
+    import ignite.distributed as idist
+
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = int(idist.broadcast(free.getsockname()[1], src=0))
+    env = {**os.environ, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     report = ["--output", f"{folder}/smoke.json"] if os.environ["RANK"] == "0" else []
     command = [sys.executable, str(SMOKE), "--format", "json", "--timeout", "200", *report]
     subprocess.run(command, env={k: v for k, v in env.items() if not k.startswith("TORCHELASTIC_")}, check=True)

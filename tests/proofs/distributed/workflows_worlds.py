@@ -51,7 +51,7 @@ def as_ray_would(program: str, ran: list):
             self.function()
 
     def record(command, env, **_):
-        ran.append((command[1], int(env["MASTER_PORT"]) - int(os.environ["MASTER_PORT"])))
+        ran.append((command[1], env["MASTER_PORT"], os.environ["MASTER_PORT"]))
         return types.SimpleNamespace(returncode=0, stdout="")
 
     train = types.SimpleNamespace(ScalingConfig=lambda num_workers: num_workers)
@@ -69,8 +69,8 @@ def ray(entry):
         return ran
 
     outcomes = run_world(2, job, init="torch")
-    for ((script, further),) in values(outcomes):
-        assert os.path.basename(script) == "distributed_smoke.py" and further == 1
+    ((one, port, taken),), ((other, same, _),) = values(outcomes)
+    assert os.path.basename(one) == os.path.basename(other) == "distributed_smoke.py" and port == same != taken
     printed = {line for o in outcomes for line in o.output.splitlines() if line.startswith("rank ")}
     assert printed == {line for line in fence(entry, "console").splitlines() if line.startswith("rank ")}
     entry.says("The TorchTrainer of Ray starts the ranks and makes their group, as accelerate's Accelerator makes one "
@@ -93,7 +93,7 @@ def ray(entry):
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     assert beside(store.port) == "port-taken" and beside(free_port()) == "missing-peer"
     entry.says(f"The group's store has the port in {variable}: a program that each rank starts beside it, such as the "
-               "smoke, takes the next.")
+               "smoke, takes one that rank 0 finds free.")
     key = "num_workers"
     assert f"ScalingConfig({key}=2)" in fence(entry, "python")
     entry.says(f"More nodes: raise {key}.")

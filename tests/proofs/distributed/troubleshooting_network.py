@@ -224,7 +224,9 @@ def share(rank):
 def refused_after_a_restart() -> str:
     """What a rank says that is started a second time by an agent whose store outlives its ranks, as torchrun's does,
     and asks before its peer has written its new address. Which of two ranks connects, gloo decides by their ports:
-    with an old one it is chance, so that it is told again until it is this one."""
+    with an old one it is chance, so that it is told again until it is this one. Another process of this machine may
+    have got the port that the peer left, and closes the connection: then nothing is refused, and it is told again, too.
+    """
 
     def late(rank):
         time.sleep(1 - rank)
@@ -235,7 +237,7 @@ def refused_after_a_restart() -> str:
         env = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": str(store.port)}
         assert values(run_world(2, share, init=None, env=env | {RESTARTS: "0"})) == [2, 2]
         early = run_world(2, late, init=None, env=env | {RESTARTS: "1"}, limit=6)[1]
-        if early.error:
+        if early.error and "by peer" not in early.message:
             break
     return raised(early, "RuntimeError")
 

@@ -4196,38 +4196,28 @@ def runs_again(function):
     for d in getattr(function.node, "decorator_list", ()):
         if isinstance(d, ast.Call) and last_name(d) == "on":
             return again(d.args)
-    for scope, calls in registering(function.module):
-        for call in calls:
-            if named(resolve(call.func, scope), "Engine", "DeterministicEngine"):
-                step = keyword(call, "process_function", 0)
-                if step is not None and is_it(step, function, scope):
-                    return True
-            elif last_name(call) == "add_event_handler" and len(call.args) > 1:
-                if is_it(call.args[1], function, scope):
-                    return again(call.args[:1])
-            elif isinstance(call.func, ast.Call) and last_name(call.func) == "on" and call.args:
-                if is_it(call.args[0], function, scope):
-                    return again(call.func.args)
-    return False
+    known = registering(function.module) or {}
+    return any(events is None or again(events) for key in (function, function.name) for events in known.get(key, ()))
 
 
 @kept
 def registering(module):
-    """[(scope, calls that hand a function to an engine), …]"""
-    found = []
+    """{function, or a name that cannot be followed: [events, or None for the step of an engine, …]}"""
+    found = {}
     for scope in module.scopes:
-        calls = [c for c in scope.calls if isinstance(c.func, ast.Call) and last_name(c.func) == "on" or last_name(
-            c) == "add_event_handler" or named(resolve(c.func, scope), "Engine", "DeterministicEngine")]
-        if calls:
-            found.append((scope, calls))
+        for call in scope.calls:
+            handed_in = events = None
+            if isinstance(call.func, ast.Call) and last_name(call.func) == "on":
+                handed_in, events = (call.args or [None])[0], call.func.args
+            elif last_name(call) == "add_event_handler" and len(call.args) > 1:
+                handed_in, events = call.args[1], call.args[:1]
+            elif named(resolve(call.func, scope), "Engine", "DeterministicEngine"):
+                handed_in = keyword(call, "process_function", 0)
+            if handed_in is not None:
+                key = definition(handed_in, scope) or (last_name(handed_in) if not isinstance(
+                    handed_in, (ast.Call, ast.Lambda)) else None)
+                found.setdefault(key, []).append(events)
     return found
-
-
-def is_it(node, function, scope):
-    """Whether an expression, or the partial that it is, names this function."""
-    if isinstance(node, (ast.Call, ast.Lambda)) or last_name(node) != function.name:
-        return definition(node, scope) is function
-    return definition(node, scope) in (function, None)
 
 
 def again(events):

@@ -152,3 +152,32 @@ def test_an_attempt_that_made_no_group_leaves_the_blame_where_it_was(tmp_path):
     found = judged(tmp_path, first + again + agent)
     assert found["guilty_ranks"] == [1] and "made no group" in found["text"], found
     assert judged(tmp_path, first + again.replace("in initialize", "in step") + agent)["guilty_ranks"] != [1]
+
+
+def test_a_restart_that_torchrun_does_not_mention(tmp_path):
+    """Its agent reports the rank that failed, gives no table, and the ranks write on: it has started them again."""
+    failed = log("torchrun-kill").split("Traceback (most recent call last):\n  File \"/home/me/venv/bin/torchrun")[0]
+    resumed = "".join(f"12:00:0{r} rank={r} resumed at epoch 2\n" for r in (2, 0, 1))
+    rest = "".join(f"12:00:1{n} rank=0 epoch {n} loss 2.3\n" for n in range(2, 5))
+    found = judged(tmp_path, failed + resumed + rest + "12:00:20 rank=0 saved final model, done\n")
+    assert found["outcome"] == "succeeded" and "Before: Rank 1 ended by SIGKILL" in found["text"], found
+    unnamed = re.sub(r" rank=\d", "", resumed + rest) + "12:00:20 training finished\n"
+    assert judged(tmp_path, re.sub(r"(?m)^rank \d: .*\n", "", failed) + unnamed)["outcome"] == "succeeded"
+    assert judged(tmp_path, failed + resumed.splitlines(keepends=True)[0])["guilty_ranks"] == [1]  # of another rank, late
+    table = log("torchrun-kill")[len(failed):]
+    assert judged(tmp_path, failed + resumed + table)["outcome"] == "failed"
+
+
+def test_errors_that_ranks_log_after_the_first_has_ended_are_no_end(tmp_path):
+    """The first rank is done and takes its store with it: what the others log of that ended nothing, if they say so."""
+    done = "0: 12:00:09 r0 INFO training complete, model written to mon.pt\n"
+    lost = "".join(f"{r}: {row}\n" for r in (1, 2) for row in (
+        f"12:00:10 r{r} ERROR heartbeat to rank 0 failed", "Traceback (most recent call last):",
+        '  File "/home/me/job.py", line 22, in heartbeat', '    hb.set("hb", "1")',
+        "torch.distributed.DistNetworkError: Broken pipe"))
+    bye = "".join(f"{r}: 12:00:15 r{r} INFO buffers flushed, bye\n" for r in (1, 2))
+    steps = "".join(f"{r}: 12:00:0{n} r{r} INFO step {n} loss 2.3\n" for n in range(6) for r in range(3))
+    assert judged(tmp_path, steps + done + lost + bye)["outcome"] == "succeeded"
+    exited = "srun: error: n1: task 1: Exited with exit code 1\n"
+    for more in (lost, lost + bye.splitlines(keepends=True)[1], lost + bye + exited):
+        assert judged(tmp_path, steps + done + more)["outcome"] != "succeeded", more

@@ -232,6 +232,33 @@ def test_the_rank_that_gloo_ends_is_the_odd_one_where_the_others_cannot_differ(t
         assert judged(tmp_path, lines + aborted(428, 8) + unclear)["guilty_ranks"] == []
 
 
+def test_the_rank_that_gloo_ends_in_a_collective_of_a_few_bytes_was_not_in_backward(tmp_path):
+    """Not all others need to have been heard of: no model has gradients of a few bytes."""
+    lines = "".join(f"rank {r}: step {s} loss 0.5\n" for s in range(5) for r in range(4))
+    own = "[rank0]: ".join(["", *aborted(428, 8).splitlines(keepends=True)])
+    found = judged(tmp_path, lines + own + lost(1) + lost(3))
+    assert found["guilty_ranks"] == [0] and found["confidence"] == "medium", found
+    for unclear in (own.replace("vs 8", "vs 400") + lost(1) + lost(3), own + lost(1), own + lost(1, "all_gather") + lost(3)):
+        assert judged(tmp_path, lines + unclear)["guilty_ranks"] == [], unclear
+
+
+@pytest.mark.parametrize("heading", [
+    "+ kill -USR1 4{} # rank {}\n", "=== rank {1} (pid 4{0}) ===\n", "$ py-spy dump --pid 4{} # rank {}\n"])
+def test_a_stack_is_of_the_rank_that_the_line_before_it_names(heading, tmp_path):
+    """As the shell shows it that asked for the stacks; another line of the log before a stack is nobody's heading."""
+    begin = "".join(f"12:00:0{r} rank{r} it 20 loss 2.8\n" for r in range(3))
+    stacks = "".join(heading.format(r, r) + "Stack (most recent call first):\n" + (
+        '  File "/home/me/reader.py", line 17 in lookup\n' if r == 1 else
+        '  File "/venv/torch/_tensor.py", line 623 in backward\n  File "/home/me/job.py", line 29 in step\n'
+    ) for r in (0, 1, 2))
+    end = lost(0, kept="Timed out waiting 15000ms for recv operation to complete")
+    found = judged(tmp_path, begin + stacks + end)
+    assert found["guilty_ranks"] == [1] and "reader.py:17" in found["text"], found
+    for rank in range(3):
+        stacks = stacks.replace(heading.format(rank, rank), f"12:00:09 rank {rank} it 40 loss 2.8\n")
+    assert judged(tmp_path, begin + stacks + end)["guilty_ranks"] == []
+
+
 @pytest.mark.parametrize("end", ["gloo ends a rank", "the others give up"])
 def test_the_rank_that_alone_said_that_it_stops_is_the_odd_one(end, tmp_path):
     """By labels that the program writes itself; where the others write nothing, the line may stand for all of them."""

@@ -867,8 +867,10 @@ PUT_BEFORE = [  # a rank before each line of a process, as people put it there w
     )
 ]
 OF_STACK = re.compile(r'Traceback \(most recent call last\):| *File "|(?:Current t|T)hread 0x|Fatal Python error:')
+ASKED = re.compile(r"\s*(?:[-+=#>*$]+\s|(?i:py-?spy|gdb|stacks?|dump\w*|kill|pid|process|worker|traces?)\b)")
+OF_DUMP = re.compile(r'\s*File "|\s+\S.*\(.*:\d+\)$|Process \d+: |Python v|Thread ')
 ROLE_PREFIX = re.compile(r"\s*\[(?:default|worker|trainer|[a-z]\w*?)(\d+)\]:")
-LABEL_PREFIX = re.compile(r" *(\d{1,5}): ?")
+LABEL_PREFIX = re.compile(r" *(\d{1,5}):(?: |(?!\d\d:\d\d))")  # and no time of day
 HOST_PREFIX = re.compile(r"\[([\w.-]+):(\d+)\]:? ")
 STAMP_PREFIX = re.compile(
     r"(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
@@ -968,6 +970,7 @@ class Reader:
         self.open = {}  # stream (a rank or None) -> traceback in progress
         self.last = {}  # stream -> exception whose message may go on
         self.before = {}  # stream -> (number, text) of the line before
+        self.previous, self.note = "", None  # the line before, of any stream; the rank that it gave to a stack
         self.speaker = (None, 0)  # rank and number of the last record of an error that names its rank in its own way
         self.next_rank = None  # of the traceback that a parent quotes
         self.own_process = None  # number of the process of multiprocessing whose traceback follows
@@ -990,7 +993,7 @@ class Reader:
         return wanted
 
     def part(self, text, line, order):
-        rank, stamp, hooked = self.source.rank, None, False
+        rank, stamp, hooked, labelled = self.source.rank, None, False, self.labelled
         full = text
         if self.put_before is None and not RANK_PREFIX.match(text):
             m = next((m for p in PUT_BEFORE if (m := p.match(text)) and OF_STACK.match(text, m.end())), None)
@@ -1005,8 +1008,8 @@ class Reader:
                 rank, hooked = int(m[1]), True
             elif m := re.match(r"\s*\[rank(\d+)\]:(?=\[)", text):  # torch's own messages
                 rank = int(m[1])
-            elif self.labelled and (m := LABEL_PREFIX.match(text)):
-                rank = int(m[1])
+            elif labelled and (m := LABEL_PREFIX.match(text)):
+                rank, labelled = int(m[1]), False  # there is one
             elif (m := ROLE_PREFIX.match(text)) and not text[m.end() :].startswith("//"):
                 rank = int(m[1]) if self.source.rank is None else rank
             elif (m := HOST_PREFIX.match(text)) and int(m[2]) < 100000 and "error" not in m[0]:
@@ -1031,9 +1034,18 @@ class Reader:
                 self.hards.append(order + len(text))
         return self.job.add(Event(kind, rank, self.source.name, line, text.strip()[:600], order, time=time_, **more))
 
+    def noted(self, rank, previous):
+        """The rank of a stack that names none: by the line before it, if whoever asked for the stacks said so there."""
+        if rank is None and ASKED.match(previous) and (m := SAID_RANK.search(previous)):
+            self.note = int(m[1])
+        elif previous.strip() and not OF_DUMP.match(previous):
+            self.note = None
+        return self.note if rank is None else rank
+
     def recognise(self, text, rank, line, order, stamp, hooked, full):
         stream = rank if rank is not None else "?"
         wanted = 0
+        previous, self.previous = self.previous, full
         if self.quoted > 0:  # the traceback inside torchrun's table
             self.quoted -= 1
         # stacks and tracebacks in progress
@@ -1077,16 +1089,24 @@ class Reader:
                 tb["chained"] = True
         if "(most recent call first):" in text:
             kind = "current" if "Current thread" in text else "thread"
-            self.dump[stream] = self.event("dump", rank, line, text, order, stamp, type=kind)
+            self.dump[stream] = self.event("dump", self.noted(rank, previous), line, text, order, stamp, type=kind)
             return 20
         if stream in self.dump and text.strip() and not text.startswith(" "):
             del self.dump[stream]
         if m := re.match(r"Process (\d+): ", text):
             self.pid = int(m[1])
+            self.noted(rank, previous)
             return 40
         if m := re.match(r"Thread (?:0x)?\w+ \([\w+]+\)(?:: \"(.*)\")?$", text.strip()):
             self.pyspy = self.event(
-                "dump", rank, line, text, order, stamp, type="pyspy " + (m[1] or ""), process=getattr(self, "pid", None)
+                "dump",
+                self.noted(rank, previous),
+                line,
+                text,
+                order,
+                stamp,
+                type="pyspy " + (m[1] or ""),
+                process=getattr(self, "pid", None),
             )
             return 40
         if stream in self.last and text.strip():
@@ -1526,7 +1546,8 @@ class Case:
                 or bool(e.logged or e.frames)
                 and e.line < going.get(e.source, 0)  # the work went on
             )
-            e.handled = e.handled or e.ignored or not e.sure and until is None and went_on(job, e)
+            e.handled = e.handled or e.ignored or until is None and (
+                not e.sure and went_on(job, e) or e.logged and self.came_to_its_end(e))
             kind = self.kind_of(e)
             {"echo": self.echoes, "late": self.lates, "own": self.own, "interrupt": self.interrupts}[kind].append(e)
         known = {e.rank for e in events if e.rank is not None} | set(job.lanes)
@@ -1551,6 +1572,12 @@ class Case:
             if source.name == e.source:
                 return e.line >= lines - 25
         return True
+
+    def came_to_its_end(self, e):
+        """Whether the rank of an error that it logged wrote afterwards that it is done, and no launcher saw it fail."""
+        lane = self.job.lanes.get(e.rank)
+        return lane is not None and lane.last[0] > e.order and says_end(lane.last[3]) and not e.uncaught and not any(
+            x.code or x.kind != "exit" for x in self.of("exit", "launcher", "shell", "stop", "cancel"))
 
     def kind_of(self, e):
         if e.type == "KeyboardInterrupt":
@@ -1737,10 +1764,31 @@ def begun_again(job, rules):
         agents.setdefault("".join(re.findall(r"(\d+) torch/", e.text[:80])), []).append(e.order)
     if twice := [orders[-2] for pid, orders in agents.items() if pid and len(orders) > 1]:
         return max(twice) + 1
+    if (order := started_again_quietly(job, hard)) is not None:
+        return order
     end = max(e.order for e in hard)
     ranks = {e.rank for e in hard if e.rank is not None and e.kind == "exit"}
     if ranks and all(r in job.lanes and sum(o > end for o in job.lanes[r].heard) > 2 for r in ranks):
         return end + 1
+    return None
+
+
+def started_again_quietly(job, hard):
+    """Where ranks write on after torchrun's agent has reported that one failed, and it does not give up: it has started
+    them again, which it says only at a level of its log that is mostly off."""
+    agent = [e for e in hard if e.kind == "exit" and e.type == "agent"]
+    if not agent or any(e.kind in ("launcher", "stop", "cancel") for e in hard) or job.of("usage"):
+        return None
+    last = max(agent, key=lambda e: e.order)
+    after = [r for r, lane in job.lanes.items() if any(o > last.order for o in lane.heard)]
+    if last.rank in after and 2 * len(after) >= len(job.lanes):
+        return last.order + 1
+    for source, number, lines in job.tails:
+        if source.name == last.source:
+            later = lines[max(0, last.line - (number - len(lines))) :]
+            if len(job.lanes) < 2 and any(says_end(line) for line in later) and sum(
+                    bool(STEP.search(line)) for line in later) > 2:
+                return last.order + 1
     return None
 
 
@@ -2080,6 +2128,10 @@ def mismatch(case):
     elif guilty := alone_elsewhere(case, case.echoes):
         at = next(e for e in case.echoes if site(e))
         text += f": {ranks_text(guilty)} was not at {place_text(at.frames)}, where the others were"
+    elif guilty := few_bytes(found, aborted, case):
+        at = next(e for e in case.echoes if called(e) == "backward")
+        text += f": {ranks_text(guilty)} was in one of a few bytes, and not in backward at {place_text(at.frames)}, where "
+        text += "the others were"
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
@@ -2103,6 +2155,16 @@ def mismatch(case):
         confidence,
         [*found[:2], *waits[:2]],
     )
+
+
+def few_bytes(found, aborted, case):
+    """The one rank that gloo ended in a collective of at most 64 bytes, such as that of a metric, where others, two or
+    all, lost it in backward: no model has so few gradients."""
+    sizes = [int(m[1]) for e in found if (m := re.search(r"op\.nbytes\. \d+ vs (\d+)", e.end))]
+    lost = {e.rank for e in case.echoes if e.rank is not None and called(e) == "backward"}
+    elsewhere = [e for e in case.echoes if site(e) and called(e) != "backward"]
+    alone = len(aborted) == 1 and not aborted & lost and not elsewhere
+    return sorted(aborted) if alone and sizes and max(sizes) <= 64 and len(lost) >= min(2, case.world - 1) > 0 else []
 
 
 FORGAVE = re.compile(

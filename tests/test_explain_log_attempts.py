@@ -163,7 +163,8 @@ def test_a_restart_that_torchrun_does_not_mention(tmp_path):
     assert found["outcome"] == "succeeded" and "Before: Rank 1 ended by SIGKILL" in found["text"], found
     unnamed = re.sub(r" rank=\d", "", resumed + rest) + "12:00:20 training finished\n"
     assert judged(tmp_path, re.sub(r"(?m)^rank \d: .*\n", "", failed) + unnamed)["outcome"] == "succeeded"
-    assert judged(tmp_path, failed + resumed.splitlines(keepends=True)[0])["guilty_ranks"] == [1]  # of another rank, late
+    late = resumed.splitlines(keepends=True)[0]  # of another rank
+    assert judged(tmp_path, failed + late)["guilty_ranks"] == [1]
     table = log("torchrun-kill")[len(failed):]
     assert judged(tmp_path, failed + resumed + table)["outcome"] == "failed"
 

@@ -238,7 +238,8 @@ def test_the_rank_that_gloo_ends_in_a_collective_of_a_few_bytes_was_not_in_backw
     own = "[rank0]: ".join(["", *aborted(428, 8).splitlines(keepends=True)])
     found = judged(tmp_path, lines + own + lost(1) + lost(3))
     assert found["guilty_ranks"] == [0] and found["confidence"] == "medium", found
-    for unclear in (own.replace("vs 8", "vs 400") + lost(1) + lost(3), own + lost(1), own + lost(1, "all_gather") + lost(3)):
+    large, gathering = own.replace("vs 8", "vs 400"), lost(1, "all_gather")
+    for unclear in (large + lost(1) + lost(3), own + lost(1), own + gathering + lost(3)):
         assert judged(tmp_path, lines + unclear)["guilty_ranks"] == [], unclear
 
 

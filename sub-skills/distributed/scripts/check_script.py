@@ -494,6 +494,25 @@ def work(local_rank):
 """ + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
         parallel.run(work)
 """),
+    "rank-with-slurm": Rule(
+        "error", "initialize is given the {given} that SLURM has set",
+        "Ignite reads SLURM's variables by itself, and refuses a rank or a world size beside them.",
+        "Leave both out.",
+        """import os
+import ignite.distributed as idist
+
+if __name__ == "__main__":
+    idist.initialize("gloo", rank=int(os.environ["SLURM_PROCID"]), world_size=int(os.environ["SLURM_NTASKS"]))
+    print("SLURM_PROCID", idist.get_rank())
+    idist.finalize()
+""",
+        "rank 0 `ValueError: Arguments rank and world_size should not be specified with SLURM`",
+        HEAD + """
+if __name__ == "__main__":
+    idist.initialize("gloo")
+    print("SLURM_PROCID", idist.get_rank())
+    idist.finalize()
+"""),
     "environment-inside-context": Rule(
         "error", "{name} is set in the environment after the group was made",
         "The launch has read its variables already, and `finalize` puts the environment back to what it was before.",
@@ -687,6 +706,55 @@ def training(local_rank):
     average = Average()
     average.update(1.0)
     print(float(average.compute()))
+"""),
+    "broadcast-from-another-rank": Rule(
+        "error", "broadcast sends what rank {given} has, and another rank makes the value",
+        "`src` says whose value all ranks get; what stood there before goes to all of them.",
+        "Make the value on the rank that `src` names, 0 unless it is given.",
+        HEAD + """
+
+def training(local_rank):
+    name = "none"
+    if idist.get_rank() == 1:
+        name = "run-7"
+    print(idist.broadcast(name))
+""",
+        "rank 0 prints `none`; rank 1 prints `none`",
+        HEAD + """
+
+def training(local_rank):
+    name = "none"
+    if idist.get_rank() == 1:
+        name = "run-7"
+    print(idist.broadcast(name, src=1))
+"""),
+    "result-not-reduced": Rule(
+        "error", "{name} is of this rank's share of the data, and is shown for all of them",
+        "The loader gives each rank its own samples: the number is of one share, another on each rank.",
+        "Add the counts up on all ranks before they are divided, or let a metric of Ignite do it.",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(torch.arange(4), batch_size=2, shuffle=False)
+    small = 0
+    for numbers in loader:
+        small += int((numbers < 1).sum())
+    if idist.get_rank() == 0:
+        print("small ones", small / len(loader.sampler))
+""",
+        "rank 0 prints `small ones 0.5`",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(torch.arange(4), batch_size=2, shuffle=False)
+    small = 0
+    for numbers in loader:
+        small += int((numbers < 1).sum())
+    small = idist.all_reduce(small)
+    if idist.get_rank() == 0:
+        print("small ones", small / len(loader.dataset))
 """),
     "changed-in-place": Rule(
         "error", "{name} is used as this rank's own after all_reduce has written the result into it",
@@ -2636,9 +2704,9 @@ def origin(node, scope) -> str:
                     (chain(n.func) or [""])[0] == "time" or imported(s, last) == f"time.{last}"):
                 local = True
             elif found is not None and found.is_function:
-                if d < 6 and not reads_all(n, s):
+                if d < 12 and not reads_all(n, s):
                     pending += [(v, x, d + 1) for v, _, x in returned(found)]
-            elif LOSS.search(last) and last[:1].islower() or is_sharded_loader(n):
+            elif LOSS.search(last) and last[:1].islower() or is_sharded_loader(n, s):
                 local = True  # of a loader: what its batches hold
             elif last == "enumerate":
                 pending += [(a, s, d) for a in n.args[:1]]
@@ -2651,11 +2719,11 @@ def origin(node, scope) -> str:
                 return "reduced"
             if n.attr in ("output", "batch") and last_name(n.value) == "state":
                 local = True
-            elif last_name(n.value) == "state" and d < 6:
+            elif last_name(n.value) == "state" and d < 12:
                 pending += [(v, x, d + 1) for v, x in kept_by_hand(n, s)]
             elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
                 local = True
-            elif d < 6:
+            elif d < 12:
                 function = definition(n, s)
                 if function is not None and function.is_function and is_property(function):
                     pending += [(v, x, d + 1) for v, _, x in returned(function)]
@@ -2669,29 +2737,31 @@ def origin(node, scope) -> str:
                 v[1] == 0 and isinstance(v[0], ast.Starred) and last_name(v[0].value) == "enumerate")]
             if is_batch(n, values):
                 local = True
-            if d < 6:
+            if d < 12:
                 pending += [(v, x, d + 1) for v, _, x in known]
             if not known and values and re.search(r"loss(es)?$", n.id, re.I):
                 local = True  # a parameter
-            elif not known and values and d < 6:
+            elif not known and values and d < 12:
                 pending += [(v, x, d + 1) for v, _, x in handed(n.id, values[0][2])]
-            if d < 6:
+            if d < 12:
                 pending += [(v, x, d + 1) for v, x in filled_with(n.id, s)]
         elif isinstance(n, ast.Subscript):
-            by_hand_set = kept_by_hand(n, s) if last_name(n.value) == "metrics" and d < 6 else ()
+            by_hand_set = kept_by_hand(n, s) if last_name(n.value) == "metrics" and d < 12 else ()
             pending += [(v, x, d + 1) for v, x in by_hand_set] or [(n.value, s, d)]
             local = local or not isinstance(n.slice, (ast.Slice, ast.Constant)) and looks_at_rank(n.slice, s)
         elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
             pending.append((n.elt, s, d))
-        elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.IfExp, ast.Starred)):
+        elif isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Tuple, ast.List, ast.Dict, ast.IfExp,
+                            ast.Starred, ast.JoinedStr, ast.FormattedValue)):
             pending += [(c, s, d) for c in ast.iter_child_nodes(n) if isinstance(c, ast.expr)]
     return "local" if local else ""
 
 
-def is_sharded_loader(call):
+def is_sharded_loader(call, scope):
     """Whether a call makes a loader that gives each rank its own batches."""
-    return last_name(call) == "auto_dataloader" or last_name(call) == "DataLoader" and any(
-        k.arg in ("sampler", "batch_sampler") for k in call.keywords)
+    return resolve(call.func, scope) == IDIST + "auto_dataloader" or last_name(call) in (
+        "auto_dataloader", "DataLoader") and (last_name(call) != "DataLoader" or any(
+            k.arg in ("sampler", "batch_sampler") for k in call.keywords))
 
 
 def reduced_before(call, name, scope):
@@ -2710,7 +2780,9 @@ def is_batch(name, values):
 
 PASSES_ON = {"float", "int", "abs", "bool", "isnan", "isinf", "isfinite", "item", "detach", "cpu", "mean", "sum", "max",
              "min", "any", "all", "tensor", "norm", "round", "exp", "sqrt", "numpy", "backward", "stack", "cat",
-             "fmean", "square", "pow", "log", "softmax", "sigmoid", "clone", "double"}
+             "fmean", "square", "pow", "log", "softmax", "sigmoid", "clone", "double", "tolist", "argmax", "long", "to",
+             "flatten", "view", "reshape", "squeeze", "eq", "ne", "gt", "lt", "ge", "le", "median", "std", "var",
+             "format"}
 
 
 def filled_with(name, scope):
@@ -3564,7 +3636,8 @@ def judge(state):
                 continue
             rule = "decision-on-local-value"
         elif effect.via != "loop" and node not in state.crossed and all(reaches[effect.name]) and len(
-                [s for s in state.sites if s[0].name == effect.name and differs(s[1])]) > 1:
+                [s for s in state.sites if s[0].name == effect.name and differs(s[1])]) > 1 and not left_between(
+                effect.name, node, state):
             continue  # each rank comes to one of these calls
         else:
             rule = {"collective": "collective-under-rank-guard", "metric": "metric-under-rank-guard",
@@ -3574,6 +3647,15 @@ def judge(state):
         said.add(spot)
         name = f"{effect.name}, in this order," if node in state.crossed else effect.name
         report.add(rule, node, module, name=name, via=effect.via, where=effect.line)
+
+
+def left_between(name, node, state):
+    """Whether a call is the last of several to which different ranks come, and all may return between the first and
+    this one."""
+    places = [s[2].lineno for s in state.sites if s[0].name == name and differs(s[1])]
+    return node.lineno == max(places) and any(
+        isinstance(n, ast.Return) and min(places) < n.lineno < node.lineno and not guarded(n, state.scope)
+        for n in own_nodes(state.scope.node))
 
 
 ORDER = {"run": 0, "metric": 1, "collective": 2, "backward": 3, "attach": 4}
@@ -3624,6 +3706,10 @@ def rule_calls(module, report):
                 check_in_place(call, scope, report)
             if last == "all_gather":
                 check_ragged(call, scope, report)
+            if last == "broadcast":
+                check_source(call, scope, report)
+            if last == "initialize":
+                check_rank_of_slurm(call, scope, report)
             if last in ("Parallel", "initialize", "spawn"):
                 check_launch(call, last, scope, report)
             if last in ("all_reduce", "all_gather", "all_gather_tensors_with_shapes", "new_group"):
@@ -3803,6 +3889,48 @@ def kept_in(node, scope):
     return [*first, *found] or [node]
 
 
+def check_rank_of_slurm(call, scope, report):
+    """The rank or the world size for initialize, out of a variable of SLURM."""
+    for name in ("rank", "world_size"):
+        for value, _ in sources(keyword(call, name), scope):
+            texts = [constant(n) for n in ast.walk(value)] if value is not None else []
+            if any(isinstance(t, str) and t.startswith("SLURM_") for t in texts):
+                return report.add("rank-with-slurm", call, scope.module, given=name.replace("_", " "))
+
+
+def check_source(call, scope, report):
+    """A name that is broadcast, and that gets its value on ranks of which the source is none."""
+    value, source = keyword(call, "tensor", 0), keyword(call, "src", 1)
+    ranks = (0,) * 4 if source is None else value_on_ranks(source, scope)
+    if not isinstance(value, ast.Name) or not isinstance(ranks, tuple) or varies(ranks) or ranks[0] not in range(4):
+        return
+    made = [(reach_of(n, scope), n.value) for n in own_nodes(scope.node) if isinstance(n, ast.Assign)
+            and n.lineno < call.lineno and any(chain(t) == [value.id] for t in n.targets)]
+    on_some = [reach for reach, _ in made if differs(reach)]
+    elsewhere = on_some and all(reach[ranks[0]] == "F" for reach in on_some)
+    if elsewhere and all(differs(reach) or holds_a_place(v) for reach, v in made):
+        report.add("broadcast-from-another-rank", call, scope.module, given=str(ranks[0]))
+
+
+def holds_a_place(node):
+    """Whether a value is one that stands for another to come: a constant, an empty list, a tensor of zeros."""
+    return isinstance(node, (ast.Constant, ast.List, ast.Dict)) or isinstance(node, ast.Call) and last_name(node) in (
+        "zeros", "empty", "tensor", "ones", "full", "zeros_like", "empty_like", "dict", "list")
+
+
+def reach_of(node, scope):
+    """On which of four ranks a node is come to, by the conditions of the `if`s around it in its function."""
+    reach = ALWAYS
+    for n in own_nodes(scope.node):
+        if isinstance(n, ast.If) and n.lineno <= node.lineno <= n.end_lineno:
+            tried = condition(n.test, scope)
+            if any(x is node for b in n.body for x in ast.walk(b)):
+                reach = both(reach, tried)
+            elif any(x is node for b in n.orelse for x in ast.walk(b)):
+                reach = both(reach, negate(tried))
+    return reach
+
+
 FORM = {"device", "shape", "dtype", "ndim", "size", "dim", "numel", "requires_grad"}  # a reduction does not change it
 
 
@@ -3930,8 +4058,8 @@ def ragged(node, scope, depth=0) -> str:
             if value is None and isinstance(node, ast.Name):
                 given_ones = [(v, x) for v, _, x in handed(node.id, s)]
             else:
-                value = part(value, index)
-                given_ones = [(value, s)] if value is not None and value is not node else []
+                item = part(value, index)
+                given_ones = [(item, s)] if item is not None and item is not node else unpacked_from_call(node, s)
             for v, x in given_ones:
                 why = ragged(v, x, depth + 1)
                 if why:
@@ -3959,8 +4087,10 @@ def is_mask(node, scope, depth=0):
         function = definition(node.func, scope) if depth < 3 else None
         made = returned(function) if function is not None and function.is_function else []
         return bool(made) and all(is_mask(v, s, depth + 1) for v, _, s in made)
-    return isinstance(node, (ast.Name, ast.Attribute)) and depth < 4 and any(
-        is_mask(v, s, depth + 1) for v, i, s in values_of(node, scope) if v is not None and i is None and v is not node)
+    if not isinstance(node, (ast.Name, ast.Attribute)) or depth > 3:
+        return False
+    values = [(part(v, i), s) for v, i, s in values_of(node, scope) if v is not None and part(v, i) is not node]
+    return any(is_mask(v, s, depth + 1) for v, s in [*values, *unpacked_from_call(node, scope)] if v is not None)
 
 
 def counts_a_mask(node, scope, depth=0):
@@ -3999,6 +4129,8 @@ def ragged_list(node, scope, depth=0):
     if isinstance(node, (ast.Name, ast.Attribute)) and depth < 5:
         of_state = isinstance(node, ast.Attribute) and last_name(node.value) == "state"
         for value, index, s in scope.module.assigned.get(node.attr, ()) if of_state else values_of(node, scope):
+            if index is not None and part(value, index) is not None:
+                value, index = part(value, index), None
             if isinstance(value, ast.List) and not value.elts and of_state:
                 why = next(filter(None, (filled_raggedly(node, f, depth) for f in s.module.scopes)), "")
             elif isinstance(value, ast.List) and not value.elts:
@@ -4075,9 +4207,9 @@ def check_group(call, last, scope, report):
     """A list as group in code that runs again and again: each call makes a group."""
     if last == "new_group":
         ranks, s = first_given(call, "ranks", 0, scope)
-        if ranks is None or depends_on_loop(ranks, s) or in_constructor(scope):
+        if ranks is None or in_constructor(scope) or made_once(call, scope):
             return
-        if not repeats(call, scope) or made_once(call, scope):
+        if not (again_by_engine(scope) if depends_on_loop(ranks, s) else repeats(call, scope)):
             return
         report.add("group-in-loop", call, scope.module, name="new_group")
         return
@@ -4183,6 +4315,13 @@ def repeats(call, scope, depth=0):
             "cache" in last_name(d) for d in getattr(scope.node, "decorator_list", ())):
         return False
     return any(s is not scope and not made_once(c, s) and repeats(c, s, depth + 1) for c, s in calls_of(scope))
+
+
+def again_by_engine(scope, depth=0):
+    """Whether an engine runs a function again and again, or one that calls it and does not keep what it makes."""
+    return runs_again(scope) or depth < 3 and scope.is_function and scope.name != "__init__" and not any(
+        "cache" in last_name(d) for d in getattr(scope.node, "decorator_list", ())) and any(
+        s is not scope and not made_once(c, s) and again_by_engine(s, depth + 1) for c, s in calls_of(scope))
 
 
 AGAIN = re.compile(r"ITERATION|EPOCH|BATCH|EVAL")
@@ -4456,14 +4595,60 @@ def check_spawned(call, function, given, made, scope, report):
             elif found.module is module and below_main_guard(found.node, module):
                 report.add("spawn-unpicklable", at, module, given=f"`{found.name}`, which only the main program has")
         for value in given:
-            inner = definition(value, scope) if isinstance(value, (ast.Lambda, ast.Name)) else None
-            if isinstance(value, ast.Lambda) or inner is not None and isinstance(inner.node, (
-                    ast.Lambda, ast.FunctionDef)) and inner.parent.is_function:
-                report.add("spawn-unpicklable", argument(value, call), module,
-                           given="a lambda" if isinstance(value, ast.Lambda) else f"`{last_name(value)}`")
+            what = unpicklable(value, scope)
+            if what:
+                report.add("spawn-unpicklable", argument(value, call), module, given=what)
                 break
     if at_import(scope, call, module):
         report.add("spawn-without-main-guard", call, module)
+
+
+COPIES = {"dict", "list", "tuple", "copy", "deepcopy", "SimpleNamespace", "Namespace", "partial", "MappingProxyType"}
+
+
+@kept
+def unpicklable(node, scope, depth=0) -> str:
+    """What keeps a value from another process: a lambda or a function inside a function, also as an item of a dict or a
+    list, or as a field of an object; "" when nothing of the kind is seen."""
+    if node is None or depth > 5:
+        return ""
+    if isinstance(node, ast.Lambda):
+        return "a lambda"
+    if isinstance(node, ast.GeneratorExp):
+        return "a generator"
+    if isinstance(node, (ast.Dict, ast.List, ast.Tuple)):
+        items = node.values if isinstance(node, ast.Dict) else node.elts
+        return next(filter(None, (unpicklable(v, scope, depth + 1) for v in items)), "")
+    if isinstance(node, ast.Starred):
+        return unpicklable(node.value, scope, depth + 1)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return unpicklable(node.left, scope, depth + 1) or unpicklable(node.right, scope, depth + 1)
+    if isinstance(node, ast.Call):
+        found = definition(node.func, scope)
+        held = [*node.args, *(k.value for k in node.keywords)]
+        if found is None and last_name(node) in COPIES:
+            held += [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
+        elif found is None or not isinstance(found.node, ast.ClassDef):
+            made = returned(found) if found is not None and found.is_function else ()
+            return next(filter(None, (unpicklable(v, s, depth + 1) for v, _, s in made)), "")
+        elif any(name in found.functions for name in ("__getstate__", "__reduce__")):
+            return ""
+        elif not any(last_name(d) == "dataclass" for d in found.node.decorator_list):
+            start = found.functions.get("__init__")
+            held = [n.value for n in own_nodes(start.node) if isinstance(n, ast.Assign) and isinstance(
+                n.value, ast.Lambda) and isinstance(n.targets[0], ast.Attribute)] if start is not None else []
+        return next(filter(None, (unpicklable(v, scope, depth + 1) for v in held)), "")
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return ""
+    inner = definition(node, scope) if isinstance(node, ast.Name) else None
+    if inner is not None:
+        local = isinstance(inner.node, ast.FunctionDef) and inner.parent.is_function
+        return f"`{last_name(node)}`" if local or isinstance(inner.node, ast.Lambda) else ""
+    values = [(v, s) for v, i, s in values_of(node, scope) if i is None and v is not node]
+    if isinstance(node, ast.Name):
+        values += [(n.value, scope) for n in own_nodes(scope.node) if isinstance(n, ast.Assign) and isinstance(
+            n.targets[0], ast.Subscript) and chain(n.targets[0].value) == [node.id]]
+    return next(filter(None, (unpicklable(v, s, depth + 1) for v, s in values)), "")
 
 
 def replaced_by(function):
@@ -5212,13 +5397,16 @@ SEEDS = {"ignite.utils.manual_seed": ("torch", "random", "numpy.random"), "torch
 PER_SAMPLE = {"__getitem__", "__getitems__", "__iter__", "__next__"}
 
 
+OTHERS = ("random", "numpy", "torchvision", "tensorboardX", "wandb", "mlflow")
+
+
 def library(node, scope):
-    """The dotted name that a call has in torch, ignite, random or numpy; "" otherwise."""
+    """The dotted name that a call has in torch, ignite or one of OTHERS; "" otherwise."""
     parts = chain(node)
     found = resolve(node, scope)
     if not found and parts is not None:
         root = imported(scope, parts[0]) or ""
-        found = ".".join([root, *parts[1:]]) if root.partition(".")[0] in ("random", "numpy", "torchvision") else ""
+        found = ".".join([root, *parts[1:]]) if root.partition(".")[0] in OTHERS else ""
     return found
 
 
@@ -5283,8 +5471,17 @@ def chooses(call, function, root):
     if name == "torch.multinomial" or name == "torch.randint" and any(
             isinstance(n, ast.Call) and last_name(n) == "len" for a in call.args for n in ast.walk(a)):
         return True
-    return name in TORCH_DRAWS - {"torch.randperm"} and root.name in ("__iter__", "__next__") and (
-        root.owner is not None and not class_sees_rank(root.owner))
+    if name not in TORCH_DRAWS - {"torch.randperm"}:
+        return False
+    if root.owner is None:
+        return is_endless(root) and not mentions_ranks(root.node)
+    return root.name in ("__iter__", "__next__") and not class_sees_rank(root.owner)
+
+
+def is_endless(function):
+    """Whether a function yields in a loop that nothing ends: a source of samples."""
+    return any(isinstance(n, ast.While) and constant(n.test) in (True, 1) and any(
+        isinstance(x, ast.Yield) for x in ast.walk(n)) for n in own_nodes(function.node))
 
 
 def seeds_of(generator, scope):
@@ -5415,12 +5612,48 @@ def rule_written_everywhere(module, report):
         for call in calls_everywhere(body, ALWAYS, scope):
             name = resolve(call.func, scope)
             last = name.rpartition(".")[2]
-            if on_ranks and name.startswith("ignite.handlers.") and last in LOGGERS and not keyword(call, "disable"):
+            logs = on_ranks and name.startswith("ignite.handlers.") and last in LOGGERS and not keyword(call, "disable")
+            if logs and (last != "ProgressBar" or used_everywhere(r"attach$|log_message$", module, call, scope)):
                 report.add("log-on-every-rank", call, module, name=last)
+            if is_own_logger(call, scope) and reached_by_all(scope) and not only_once(call, scope):
+                report.add("log-on-every-rank", call, module, name=".".join(name.split(".")[-2:]))
             path = written_file(call, scope)
             if path is not None and reached_by_all(scope) and not only_once(call, scope) and one_for_all(path, scope):
                 name = written(path)
                 report.add("file-on-every-rank", call, module, name="one file" if "…" in name else name)
+
+
+OWN_LOGGERS = {  # of other libraries: what writes to them, and the arguments that may make of it what ranks share
+    "torch.utils.tensorboard.SummaryWriter": (r"add_\w+$", ()),
+    "tensorboardX.SummaryWriter": (r"add_\w+$", ()),
+    "wandb.init": (r"log$", ("mode", "group")),
+    "mlflow.start_run": (r"log_\w+$", ("run_id", "nested")),
+}
+
+
+def is_own_logger(call, scope):
+    """Whether a call opens a run or an event file with a library of its own, on all ranks as on one, and others than
+    the first write to it."""
+    writes, by_rank = OWN_LOGGERS.get(library(call.func, scope), ("", ()))
+    if not writes or any(k.arg in by_rank for k in call.keywords):
+        return False
+    same = not any(looks_at_rank(a, scope) for a in [*call.args, *(k.value for k in call.keywords)])
+    return same and used_everywhere(writes, scope.module)
+
+
+def used_everywhere(methods, module, made=None, scope=None):
+    """Whether a method of a name is called where all ranks come; of the object that a call makes, if one is given,
+    which is so as well if that has no name."""
+    names = None
+    if made is not None:
+        names = {name for name, values in [*scope.bound.items(), *((a, [v[:2] for v in vs]) for a, vs in
+                 module.assigned.items())] if any(v is not None and part(v, i) is made for v, i in values)}
+        if not names:
+            return True
+    calls = [(c, s) for s in module.scopes for c in s.calls if isinstance(c.func, ast.Attribute) and re.match(
+        methods, c.func.attr) and (names is None or last_name(c.func.value) in names)]
+    return made is not None and not calls or any(
+        not guarded(c, s) and one_rank(s) is None and not handler_of_one(s) and not only_guarded(s) for c, s in calls)
 
 
 @kept
@@ -5443,10 +5676,15 @@ def reached_by_all(function):
 
 def only_once(call, scope):
     """Whether a call stands where one rank comes first, or does it for those that find its work done."""
-    return any(n.lineno <= call.lineno <= n.end_lineno and (
-        any(isinstance(x, ast.Call) and last_name(x) in ("exists", "is_file", "isfile") for x in ast.walk(n.test))
-        if isinstance(n, ast.If) else any("one_rank_first" in written(i.context_expr) for i in n.items))
-        for n in own_nodes(scope.node) if isinstance(n, (ast.If, ast.With)))
+    for n in own_nodes(scope.node):
+        around = isinstance(n, (ast.If, ast.With)) and n.lineno <= call.lineno <= n.end_lineno
+        if isinstance(n, ast.If) and (around or n.end_lineno < call.lineno and isinstance(n.body[-1], ast.Return)):
+            asked = [last_name(x) for x in ast.walk(n.test) if isinstance(x, ast.Call)]
+            if {"exists", "is_file", "isfile"}.intersection(asked):
+                return True
+        elif around and isinstance(n, ast.With) and any("one_rank_first" in written(i.context_expr) for i in n.items):
+            return True
+    return False
 
 
 WRITES = {"torch.save": ("f", 1), "torchvision.utils.save_image": ("fp", 1), "numpy.save": ("file", 0),
@@ -6147,10 +6385,16 @@ def prefix_change(key):
 
 
 def rule_local_stop(module, report):
-    """Handlers that stop the engine of one rank, by what that rank alone sees."""
+    """Handlers that stop the engine of one rank, and schedulers that change its learning rate, by what that rank alone
+    sees."""
+    plateau = "ReduceLROnPlateau" in module.source and is_distributed(module)
     for scope in module.scopes:
         for call in scope.calls:
             name = resolve(call.func, scope)
+            if plateau and last_name(call) == "step" and call.args and isinstance(call.func, ast.Attribute) and any(
+                    isinstance(v, ast.Call) and resolve(v.func, s).endswith(".ReduceLROnPlateau")
+                    for v, _, s in values_of(call.func.value, scope)) and origin(call.args[0], scope) == "local":
+                report.add("decision-on-local-value", call, module, name="ReduceLROnPlateau.step")
             if not name.startswith("ignite.handlers."):
                 continue
             last = name.rpartition(".")[2]
@@ -6164,6 +6408,81 @@ def rule_local_stop(module, report):
                 tags = {origin(v, s) for v, _, s in returned(function)}
                 if "local" in tags and "reduced" not in tags:
                     report.add("decision-on-local-value", score, module, name=last)
+
+
+SHOWS = {"print", "add_scalar", "add_scalars", "log_message", "write", "log", "log_metric", "log_metrics", "echo",
+         "info", "writerow", "report_scalar", "dump"}
+
+
+def rule_result(module, report):
+    """What a rank counted on its share of the data, and shows as that of all."""
+    if not is_distributed(module) or is_test(module) or not SHARES.search(module.source):
+        return
+    for scope in module.scopes:
+        for call in scope.calls:
+            if last_name(call) not in SHOWS or one_rank(scope) is None and not guarded(call, scope):
+                continue
+            if any(re.search("rank|share|shard|local", str(constant(n)), re.I) for n in ast.walk(call)):
+                continue  # it says so
+            for value in [*call.args, *(k.value for k in call.keywords)]:
+                tallied = share_counted(value, scope)
+                if tallied is not None and origin(value, scope) == "local" and not mentions_ranks(value):
+                    node, name = tallied
+                    report.add("result-not-reduced", node if own_place(node, module) else call, module, name=name)
+
+
+SHARES = re.compile(r"auto_dataloader|sampler")
+
+
+def own_place(node, module):
+    """Whether a node stands in this file."""
+    return any(n is node for s in module.scopes for n in own_nodes(s.node))
+
+
+@kept
+def share_counted(node, scope, depth=0):
+    """(expression, name): where what a loop over a rank's share has added up is read, in a value or in what it comes
+    from, with the name of the sum; None when nothing of the kind is seen."""
+    if node is None or depth > 5:
+        return None
+    for n in ast.walk(node):
+        found = None
+        if isinstance(n, ast.Name):
+            if n.id in (sums_of_share(scope) or ()):
+                return node, n.id
+            for value, index, s in values_of(n, scope):
+                item = part(value, index) if value is not None else None
+                if item is not None and item is not node and s is scope:
+                    found = found or share_counted(item, s, depth + 1)
+            for value, s in unpacked_from_call(n, scope):
+                found = found or share_counted(value, s, depth + 1)
+        elif isinstance(n, ast.Call):
+            function = definition(n.func, scope)
+            if function is not None and function.is_function and not any(
+                    e.kind in ("collective", "metric") for e in effects_of(function)):
+                for value, _, s in returned(function):
+                    found = found or share_counted(value, s, depth + 1)
+        if found:
+            return found
+    return None
+
+
+@kept
+def sums_of_share(scope):
+    """The names that a function adds something to in a loop over a loader that gives each rank its share, in which
+    nothing is trained."""
+    found = set()
+    for loop in own_nodes(scope.node):
+        if not isinstance(loop, ast.For) or any(isinstance(n, ast.Call) and last_name(n) in ("backward", "step")
+                                                for b in loop.body for n in ast.walk(b)):
+            continue
+        over = loop.iter
+        while isinstance(over, ast.Call) and last_name(over) in ("enumerate", "tqdm", "trange", "iter") and over.args:
+            over = over.args[0]
+        if any(isinstance(v, ast.Call) and is_sharded_loader(v, s) for v, s in sources(over, scope)):
+            found |= {n.target.id for b in loop.body for n in ast.walk(b) if isinstance(n, ast.AugAssign)
+                      and isinstance(n.target, ast.Name) and origin(n.value, scope) == "local"}
+    return found
 
 
 def rule_exception_handler(module, report):
@@ -6297,7 +6616,7 @@ class Report:
 
 CHECKS = (rule_calls, rule_before_init, rule_environment, rule_local_rank_option, rule_contrib, rule_set_epoch,
           rule_same_seed, rule_written_everywhere, rule_wrapped_attributes, rule_optimizer, rule_module_prefix,
-          rule_local_stop, rule_exception_handler, rule_one_rank_result)
+          rule_local_stop, rule_result, rule_exception_handler, rule_one_rank_result)
 RELEVANT = re.compile(rb"ignite|distributed|\bdist\b|rank|DataLoader|is_main|is_master")
 IGNORE = re.compile(r"#\s*idist:\s*ignore(-file)?(?:\s*\[([\w\s,-]*)\])?")
 
@@ -6515,6 +6834,9 @@ GENERIC = {
     "parallel-argument-ignored": "Parallel drops arguments without a word, since there is no nproc_per_node",
     "timeout-not-timedelta": "timeout is not a timedelta",
     "environment-inside-context": "a variable is set in the environment after the group was made",
+    "rank-with-slurm": "initialize is given the rank that SLURM has set",
+    "broadcast-from-another-rank": "broadcast sends what one rank has, and another rank makes the value",
+    "result-not-reduced": "a result is of this rank's share of the data, and is shown for all of them",
     "spawn-unpicklable": "the processes are started with something that they cannot be given",
     "unknown-argument": "a call of idist is given an argument that it does not take",
     "reduction-op": "no reduction that idist.all_reduce knows",

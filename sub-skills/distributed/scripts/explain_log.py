@@ -2130,8 +2130,7 @@ def mismatch(case):
         text += f": {ranks_text(guilty)} was not at {place_text(at.frames)}, where the others were"
     elif guilty := few_bytes(found, aborted, case):
         at = next(e for e in case.echoes if called(e) == "backward")
-        text += f": {ranks_text(guilty)} was in one of a few bytes, and not in backward at {place_text(at.frames)}, where "
-        text += "the others were"
+        text += f": {ranks_text(guilty)} was in one of a few bytes, the others in backward at {place_text(at.frames)}"
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"

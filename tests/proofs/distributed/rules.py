@@ -18,6 +18,7 @@ from support.pages import read_page
 from support.readers import check_script
 from support.world import Outcome, run_serial, run_world
 
+from .troubleshooting_slurm import task
 from .troubleshooting_tools import free_port, standing, stuck
 
 PAGE = "sub-skills/distributed/references/rules.md"
@@ -81,10 +82,8 @@ def run_example(source: str) -> list[Outcome]:
     if any(text in source for text in on_two):
         return run_world(2, as_program(source), init=None)
     environment = {"MASTER_PORT": str(free_port())}
-    if "SLURM_" in source:  # as srun starts a single task
-        environment |= {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1",
-                        "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "RANK": "0",
-                        "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # where all five are there, no scontrol is asked
+    if "SLURM_" in source:
+        environment |= task()
     return [run_serial(as_program(source), env=environment, limit=60)]
 
 

@@ -284,3 +284,50 @@ def test_the_task_that_srun_had_to_end_is_the_one_that_never_joined(tmp_path):
     found = judged(tmp_path, text + "".join(ends) + cancelled + killed)
     assert (found["outcome"], found["guilty_ranks"]) == ("failed", [2]), found
     assert judged(tmp_path, text + "".join(ends[1:]) + cancelled + killed)["guilty_ranks"] == []
+
+
+@pytest.mark.parametrize("said", ['{{"ts": 12, "rank": {}, {}}}\n', "{{'ts': 12, 'rank': {}, {}}}\n"])
+def test_ranks_and_stops_of_records_in_json(said, tmp_path):
+    steps = "".join(said.format(r, f'"epoch": {n}, "loss": 0.{n}') for n in range(1, 7) for r in range(3))
+    stop = said.format(2, '"epoch": 6, "event": "early_stop", "best": 0.5')
+    lost = "-- Process 1 terminated with the following error:\n" + "".join(f"{row}\n" for row in (
+        "Traceback (most recent call last):", '  File "/home/me/speech.py", line 38, in worker', "    loss.backward()",
+        '  File "/venv/torch/_tensor.py", line 623, in backward', "    work.wait()",
+        "RuntimeError: [/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:921"))
+    spawned = "torch.multiprocessing.spawn.ProcessRaisedException: \n\n"
+    found = judged(tmp_path, steps + stop + spawned + lost)
+    assert (found["outcome"], found["guilty_ranks"]) == ("failed", [2]), found
+    key = said.format(2, '"early_stop": 5')
+    assert judged(tmp_path, key + steps + spawned + lost)["guilty_ranks"] == []
+
+
+def test_all_ranks_that_printed_an_error_had_it_though_the_parent_quotes_one(tmp_path):
+    text = "AdamW.__init__() got an unexpected keyword argument 'momentum'"
+    printed = [f'[rank {r}] failed to build optimizer: TypeError("{text}")\n' for r in (1, 3, 2, 0)]
+    begin = "Spawn function '<function training at 0x7f01>' in 4 processes\n"
+    quoted = "".join(f"{row}\n" for row in (
+        "torch.multiprocessing.spawn.ProcessRaisedException: ", "", "-- Process 3 terminated with the following error:",
+        "Traceback (most recent call last):", '  File "/home/me/run.py", line 7, in build', "    return AdamW()",
+        f"TypeError: {text}"))
+    found = judged(tmp_path, begin + "".join(printed) + quoted)
+    assert found["guilty_ranks"] == [0, 1, 2, 3] and found["text"].startswith("All 4 ranks"), found
+    assert judged(tmp_path, begin + quoted)["guilty_ranks"] == [3]
+
+
+def test_an_error_that_was_printed_as_the_last_word_is_a_failure(tmp_path):
+    """Though it speaks of an operation to complete; whose it is nobody can tell."""
+    steps = "".join(f"12-03 08:08:4{n} chunk {n} done, loss 0.3\n" for n in range(4) for _ in range(4))
+    late = "12-03 08:08:49 training failed: [/gloo/pair.cc:129] Timed out waiting 8000ms for {} operation to complete\n"
+    for last in (late.format("recv"), late.format("send")):
+        found = judged(tmp_path, steps + late.format("recv") + last)
+        assert (found["outcome"], found["guilty_ranks"], found["confidence"]) == ("failed", [], "low"), found
+    assert judged(tmp_path, steps + late.format("recv") + "12-03 08:09 retried, all done\n")["outcome"] == "succeeded"
+
+
+def test_a_notice_of_preemption_that_the_work_outlived(tmp_path):
+    step = "2026-12-03 08:04:3{} rank 0 INFO step {}/160 loss 0.9\n"
+    notice = "".join(f"2026-12-03 08:04:34 rank {r} WARNING SIGUSR1 received (preemption notice)\n" for r in range(3))
+    end = "2026-12-03 08:04:41 rank 0 INFO finished 160 steps (1 skipped)\n"
+    text = step.format(1, 20) + notice + step.format(5, 80) + step.format(9, 160)
+    assert judged(tmp_path, text + end)["outcome"] == "succeeded"
+    assert judged(tmp_path, step.format(1, 20) + notice)["outcome"] != "succeeded"

@@ -841,6 +841,71 @@ def training(local_rank):
     loader = idist.auto_dataloader(list(range(32)), batch_size=16)
     print("each rank", loader.batch_size)
 """),
+    "sharded-twice": Rule(
+        "error", "the data are this rank's share already, and {name} divides them again",
+        "Each rank then sees a share of its share, and the rest of the data is never read.",
+        "Give it all the data; it takes this rank's share out of them.",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    mine = torch.arange(8)[idist.get_rank() :: idist.get_world_size()]
+    loader = idist.auto_dataloader(mine, batch_size=4, shuffle=False)
+    print([n.item() for batch in loader for n in batch])
+""",
+        "rank 0 prints `[0, 4]`; rank 1 prints `[3, 7]`",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(torch.arange(8), batch_size=4, shuffle=False)
+    print([n.item() for batch in loader for n in batch])
+"""),
+    "split-by-rank": Rule(
+        "error", "{name} draws from a generator that each rank has seeded for itself",
+        "Each rank splits the data in another way: it validates on what others train on.",
+        "Give it a generator of one seed for all ranks, `torch.Generator().manual_seed(5)`, or split before the seed.",
+        HEAD + """import torch
+from torch.utils.data import random_split
+
+
+def training(local_rank):
+    torch.manual_seed(5 + idist.get_rank())
+    train, held_out = random_split(range(4), [2, 2])
+    print(sorted(held_out.indices))
+""",
+        "rank 0 prints `[0, 2]`; rank 1 prints `[0, 3]`",
+        HEAD + """import torch
+from torch.utils.data import random_split
+
+
+def training(local_rank):
+    torch.manual_seed(5 + idist.get_rank())
+    train, held_out = random_split(range(4), [2, 2], torch.Generator().manual_seed(5))
+    print(sorted(held_out.indices))
+"""),
+    "means-summed": Rule(
+        "error", "{given}, a mean of each rank, is summed and not divided by the world size",
+        "all_reduce adds up unless it is told otherwise: the sum of the means is as many times too large as there are "
+        "ranks.",
+        "Divide by `idist.get_world_size()`, or reduce the sum and the count and divide these.",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    losses = torch.tensor([1.0, 3.0])
+    loss = idist.all_reduce(losses.mean())
+    print("loss", loss.item())
+""",
+        "rank 0 prints `loss 4.0`; rank 1 prints `loss 4.0`",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    losses = torch.tensor([1.0, 3.0])
+    loss = idist.all_reduce(losses.mean()) / idist.get_world_size()
+    print("loss", loss.item())
+"""),
     "shuffle-with-sampler": Rule(
         "error", "shuffle=True and a sampler are both given",
         "The loader refuses the pair.",
@@ -2958,7 +3023,16 @@ def uses_ignite(module):
 
 @kept
 def uses_wrapper(module):
-    return "auto_model" in module.source or "DistributedDataParallel" in module.source
+    return ("auto_model" in module.source or "DistributedDataParallel" in module.source) and not only_horovod(module)
+
+
+def only_horovod(module):
+    """Whether a file starts its group with horovod alone, for which auto_model does not wrap."""
+    if "horovod" not in module.source or "DistributedDataParallel" in module.source:
+        return False
+    backends = [literal(keyword(c, "backend", 0), s) for s in module.scopes for c in s.calls
+                if resolve(c.func, s) in (IDIST + "Parallel", IDIST + "initialize", IDIST + "spawn")]
+    return bool(backends) and set(backends) == {"horovod"}
 
 
 def grouped(call):
@@ -3704,6 +3778,7 @@ def rule_calls(module, report):
                 check_reduction(call, scope, report)
                 check_reduced_twice(call, scope, report)
                 check_in_place(call, scope, report)
+                check_mean(call, scope, report)
             if last == "all_gather":
                 check_ragged(call, scope, report)
             if last == "broadcast":
@@ -3726,6 +3801,9 @@ def rule_calls(module, report):
                     check_iterable(node, scope, report, "DataLoader")
             if isinstance(node, ast.Call) and named(resolve(node.func, scope), "DistributedDataParallel"):
                 check_wrapped_twice(node, scope, report)
+            if isinstance(node, ast.Call) and named(resolve(node.func, scope), "DistributedSampler") and not any(
+                    k.arg in ("rank", "num_replicas") and isinstance(k.value, ast.Constant) for k in node.keywords):
+                check_share(node, scope, report, "DistributedSampler")
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for decorator in node.decorator_list:
                     if isinstance(decorator, (ast.Name, ast.Attribute)) and resolve(
@@ -3896,6 +3974,59 @@ def check_rank_of_slurm(call, scope, report):
             texts = [constant(n) for n in ast.walk(value)] if value is not None else []
             if any(isinstance(t, str) and t.startswith("SLURM_") for t in texts):
                 return report.add("rank-with-slurm", call, scope.module, given=name.replace("_", " "))
+
+
+def check_mean(call, scope, report):
+    """A mean over what a rank has, in a sum over the ranks that nobody divides by their number."""
+    value, op = keyword(call, "tensor", 0), keyword(call, "op", 1)
+    summed = op is None or literal(op, scope) == "SUM"
+    if value is None or not summed or grouped(call) or not is_own_mean(value, scope):
+        return
+    rest = [n for n in own_nodes(scope.node) if getattr(n, "lineno", 0) >= call.lineno]
+    if any(mentions_world(n, scope) for n in rest):
+        return
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) and any(x is call for x in ast.walk(n))
+           for n in rest):
+        return
+    bound = [t.id for n in rest if isinstance(n, ast.Assign) and n.value is call for t in n.targets
+             if isinstance(t, ast.Name)]
+    divided = [n for n in rest if isinstance(n, (ast.BinOp, ast.AugAssign)) and isinstance(n.op, (ast.Div, ast.Mult))
+               and any(is_name(x, name) for x in ast.walk(n) for name in bound)]
+    shown = [n for n in rest if isinstance(n, ast.Call) and n is not call and last_name(n) not in (
+        "item", "float", "cpu", "detach")]
+    inside = [x for n in shown for a in n.args for x in ast.walk(a)]
+    used = any(x is call or isinstance(x, ast.Name) and x.id in bound for x in inside)
+    if used and not divided:
+        report.add("means-summed", call, scope.module, given=written(value))
+
+
+def mentions_world(node, scope):
+    return isinstance(node, (ast.Name, ast.Attribute)) and (
+        re.search(r"world|nproc|num_replicas|n_?ranks", last_name(node), re.I) is not None)
+
+
+def is_own_mean(node, scope, depth=0):
+    """Whether a value is a mean over this rank's numbers: a call of mean, or a sum divided by the length of its loader,
+    of its sampler, or by what a loop has counted."""
+    if isinstance(node, ast.Name) and depth < 3:
+        values = [(v, s) for v, i, s in values_of(node, scope)
+                  if v is not None and i is None and v.lineno < node.lineno]
+        return len(values) == 1 and values[0][1] is scope and is_own_mean(*values[0], depth + 1)
+    if isinstance(node, ast.Call):
+        if last_name(node) in ("mean", "fmean"):
+            return True
+        inner = node.args[0] if last_name(node) in ("tensor", "float", "as_tensor") and node.args else getattr(
+            node.func, "value", None) if last_name(node) in ("item", "detach", "to", "cpu") else None
+        return inner is not None and depth < 3 and is_own_mean(inner, scope, depth + 1)
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
+        return False
+    by = node.right
+    if isinstance(by, ast.Call) and last_name(by) == "len" and len(by.args) == 1:
+        counted = by.args[0]
+        of_sampler = isinstance(counted, ast.Attribute) and counted.attr == "sampler"
+        return of_sampler or any(
+            isinstance(v, ast.Call) and is_sharded_loader(v, s) for v, s in sources(counted, scope))
+    return isinstance(by, ast.Name) and by.id in (sums_of_share(scope) or ()) and origin(node.left, scope) == "local"
 
 
 def check_source(call, scope, report):
@@ -4400,7 +4531,11 @@ def nproc_given(call, scope):
 
 
 def sometimes_without(key, node, scope):
-    """Whether a dict comes out of a function that also returns one without the key."""
+    """Whether a dict comes out of a function, or a choice between two, that also gives one without the key."""
+    for value, _, s in values_of(node, scope):
+        if isinstance(value, ast.IfExp) and any(isinstance(v, ast.Dict) and key not in entries(v, s)[0]
+                                                for v in (value.body, value.orelse)):
+            return True
     for value, s in [(node, scope), *sources(node, scope)]:
         function = definition(value.func, s) if isinstance(value, ast.Call) else None
         if function is not None and function.is_function and any(
@@ -4419,7 +4554,12 @@ def nproc_of(value, scope):
         default = default_of_option(key, scope.module)
         if isinstance(default, (ast.Constant, ast.Call)) and nproc_of(default, scope) == "yes":
             return "yes"
+        if default is None and isinstance(value, ast.Subscript) and COUNTED.match(str(key)):
+            return "yes"
     return "maybe"
+
+
+COUNTED = re.compile(r"(?i)(n_?|num_?)?(gpus?|devices)$")  # a setting that is a number
 
 
 def option_default(name, module):
@@ -5009,6 +5149,42 @@ def check_loader(call, scope, report):
         report.add("unsharded-data", prepared(call, "batch_sampler", scope) if where is call else where, module,
                    name="batch_sampler")
     check_iterable(call, scope, report, "auto_dataloader")
+    if not given(call, "sampler", None, scope) and sampler is None:
+        check_share(call, scope, report, "auto_dataloader")
+
+
+def check_share(call, scope, report, name):
+    """Data for a sampler that divides them, cut to this rank's share by hand."""
+    data = keyword(call, "dataset", 0)
+    if data is not None and not is_stream(call, scope) and cut_by_hand(data, scope):
+        report.add("sharded-twice", argument(data, call), scope.module, name=name)
+
+
+@kept
+def cut_by_hand(node, scope, depth=0):
+    """Whether data are a share that was cut for this rank, also below a wrapper or in a data set of the project."""
+    if node is None or depth > 5:
+        return False
+    if by_hand(node, scope):
+        return True
+    if isinstance(node, ast.Call):
+        if last_name(node) in ("shard", "split_dataset_by_node") and looks_at_rank(node, scope):
+            return True
+        found = definition(node.func, scope)
+        if found is not None and found.is_function:
+            return any(cut_by_hand(v, s, depth + 1) for v, _, s in returned(found))
+        start = found.functions.get("__init__") if found is not None and isinstance(found.node, ast.ClassDef) else None
+        if start is not None and any(isinstance(n, ast.Subscript) and by_hand(n, start) for n in own_nodes(start.node)):
+            return True
+        return any(cut_by_hand(a, scope, depth + 1) for a in [*node.args, *(k.value for k in node.keywords)])
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return any(cut_by_hand(e, scope, depth + 1) for e in node.elts)
+    if isinstance(node, ast.ListComp):
+        return cut_by_hand(node.generators[0].iter, scope, depth + 1)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        values = [(part(v, i), s) for v, i, s in values_of(node, scope) if v is not None and part(v, i) is not node]
+        return any(cut_by_hand(v, s, depth + 1) for v, s in [*values, *unpacked_from_call(node, scope)])
+    return False
 
 
 @kept
@@ -5305,12 +5481,8 @@ def several_epochs(scope):
 
 def rule_set_epoch(module, report):
     """A shuffling distributed sampler, several epochs, and nobody who tells it the epoch."""
-    together = [module, *importers(module, module.project)]
-    for m in together[:]:
-        together += [t for t in imports_of(m) if t not in together]
-    for m in together[:60]:
-        together += [t for t in imports_of(m) if t not in together]
-    if any("set_epoch" in m.source or "train_sampler" in m.source and "setup_common" in m.source for m in together):
+    together, told = related(module), told_epochs(module)
+    if told is None or any("train_sampler" in m.source and "setup_common" in m.source for m in together):
         return
     users = [m for m in [module, *importers(module, module.project)] if any(map(several_epochs, m.scopes))]
     grouped_at_all = any(starts_group(m) or "init_process_group" in m.source for m in together)
@@ -5330,16 +5502,61 @@ def rule_set_epoch(module, report):
                 words = target_of(call, scope) + written_args(call)
                 if "shuffle" not in known and re.search(r"val|test|eval", words, re.I):
                     continue
-                if is_stream(call, scope):
+                if is_stream(call, scope) or id(call) in told:
                     continue
                 return report.add("no-set-epoch", call, module)
             if named(name, "DistributedSampler") and name.startswith("torch."):
                 shuffles = next((k.value for k in call.keywords if k.arg == "shuffle"), None)
                 if shuffles is not None and not ever_true(shuffles, scope):
                     continue
-                if re.search(r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
+                words = target_of(call, scope) + written_args(call)
+                if id(call) in told or re.search(r"val|test|eval", words, re.I):
                     continue
                 return report.add("no-set-epoch", call, module)
+
+
+@kept
+def related(module):
+    """A module, those that import it, and what all of these import, two steps far."""
+    together = [module, *importers(module, module.project)]
+    for m in together[:]:
+        together += [t for t in imports_of(m) if t not in together]
+    for m in together[:60]:
+        together += [t for t in imports_of(m) if t not in together]
+    return together
+
+
+@kept
+def told_epochs(module):
+    """Ids of the calls that make the loaders and samplers which set_epoch is called for, other than as a method of a
+    loader, which has none; None where one cannot be followed."""
+    told = set()
+    for m in related(module):
+        if "set_epoch" not in m.source:
+            continue
+        calls = [(c, s) for s in m.scopes for c in s.calls if last_name(c) == "set_epoch" and isinstance(
+            c.func, ast.Attribute)]
+        if not calls:
+            return None
+        for call, scope in calls:
+            receiver = call.func.value
+            of_loader = isinstance(receiver, ast.Attribute) and receiver.attr.endswith("sampler") and isinstance(
+                receiver.value, (ast.Name, ast.Attribute)) and not is_name(receiver.value, "self")
+            made = sources(receiver.value if of_loader else receiver, scope)
+            if not all(isinstance(v, ast.Call) and (is_loader(v, s) or named(resolve(v.func, s), "DistributedSampler"))
+                       for v, s in made):
+                return None
+            for v, s in made:
+                if of_loader:
+                    told |= {id(v), *(id(x) for x, _ in sources(keyword(v, "sampler"), s))}
+                elif not is_loader(v, s):
+                    told.add(id(v))
+    return told
+
+
+def is_loader(call, scope):
+    name = resolve(call.func, scope)
+    return name == IDIST + "auto_dataloader" or name.startswith("torch.utils.data") and name.endswith(".DataLoader")
 
 
 def ever_true(node, scope):
@@ -5556,6 +5773,61 @@ def rule_same_seed(module, report):
             if running & set(SEEDS[library(call.func, scope)]):
                 report.add("same-seed", call, module)
                 break
+
+
+SPLITS = {"torch.utils.data.random_split": ("torch", "generator", 2),
+          "sklearn.model_selection.train_test_split": ("numpy.random", "random_state", None)}
+ORDERS = {"torch.randperm": "torch", "numpy.random.permutation": "numpy.random"}
+
+
+def rule_split(module, report):
+    """A split of the data by random numbers that each rank draws from a seed of its own."""
+    if not near_distributed(module) and "idist" not in module.source or is_test(module):
+        return
+    for scope in module.scopes:
+        if not scope.is_function or not runs_on_ranks(scope):
+            continue
+        done = sorted(seeds_and_splits(scope), key=lambda step: step[0])
+        seeded = {}
+        for _, kind, families, node, ranked in done:
+            if kind == "seed":
+                seeded.update(dict.fromkeys(families, ranked))
+            elif seeded.get(families[0]):
+                at_home = own_place(node, module)
+                report.add("split-by-rank", node if at_home else scope.node, module, name=last_name(node))
+
+
+@kept
+def seeds_and_splits(scope) -> list:
+    """[(line, "seed" | "split", generators, call, whether it looks at the rank), …] of a function, in the lines of its
+    own calls where a function that it calls does either."""
+    found = []
+    for call in scope.calls:
+        name = library(call.func, scope)
+        if name in SEEDS and (call.args or call.keywords):
+            ranked = any(looks_at_rank(a, scope) for a in [*call.args, *(k.value for k in call.keywords)])
+            found.append((call.lineno, "seed", SEEDS[name], call, ranked))
+        elif name in SPLITS:
+            family, argument_, position = SPLITS[name]
+            if keyword(call, argument_, position) is None:
+                found.append((call.lineno, "split", (family,), call, False))
+        elif name in ORDERS and keyword(call, "generator") is None and cut_in_two(call, scope):
+            found.append((call.lineno, "split", (ORDERS[name],), call, False))
+        function = definition(call.func, scope) if not name else None
+        if function is not None and function.is_function and function is not scope:
+            handed_rank = any(mentions_ranks(a) for a in call.args)
+            found += [(call.lineno, kind, families, node, ranked or handed_rank)
+                      for _, kind, families, node, ranked in seeds_and_splits(function) or ()]
+    return found
+
+
+def cut_in_two(call, scope):
+    """Whether what a call returns is sliced from the front and to the end: two sets of indices."""
+    names = [t.id for n in own_nodes(scope.node) if isinstance(n, ast.Assign) and any(
+        x is call for x in ast.walk(n.value)) for t in n.targets if isinstance(t, ast.Name)]
+    slices = [n.slice for n in own_nodes(scope.node) if isinstance(n, ast.Subscript) and isinstance(
+        n.value, ast.Name) and n.value.id in names and isinstance(n.slice, ast.Slice) and n.slice.step is None]
+    return any(s.lower is None for s in slices) and any(s.upper is None for s in slices)
 
 
 def check_own_generators(module, report):
@@ -6199,7 +6471,14 @@ def rule_module_prefix(module, report):
                 for model, s in models_saved(call.args[0], scope):
                     saved.append((model_kind(model, s, call), call, scope))
             if last_name(call) == "load_state_dict" and isinstance(call.func, ast.Attribute) and call.args:
-                receiver = call.func.value
+                receiver, state = call.func.value, call.args[0]
+                if isinstance(state, ast.Call) and last_name(state) == "state_dict" and isinstance(
+                        state.func, ast.Attribute):
+                    kinds = model_kind(state.func.value, scope, call), model_kind(receiver, scope, call)
+                    if kinds == ("wrapped", "bare"):
+                        report.add("module-prefix", call, module, name="of the wrapped model, loaded into a bare one")
+                    elif kinds == ("bare", "wrapped"):
+                        report.add("module-prefix", call, module, name="of a bare model, loaded into the wrapped one")
                 how = state_origin(call.args[0], scope)
                 if how:
                     loads.append((model_kind(receiver, scope, call), how, call, scope))
@@ -6304,6 +6583,8 @@ def makes_module(call, scope, depth):
         return True
     if isinstance(call.func, ast.Attribute) and call.func.attr in KEEPS_MODEL:
         return is_bare_model(call.func.value, scope, call, depth + 1)
+    if last_name(call) in ("deepcopy", "copy") and len(call.args) == 1:
+        return is_bare_model(call.args[0], scope, call, depth + 1)
     function = definition(call.func, scope)
     if function is not None and function in (makers_of_wrapped(scope.module) or ()):
         return True
@@ -6416,7 +6697,7 @@ SHOWS = {"print", "add_scalar", "add_scalars", "log_message", "write", "log", "l
 
 def rule_result(module, report):
     """What a rank counted on its share of the data, and shows as that of all."""
-    if not is_distributed(module) or is_test(module) or not SHARES.search(module.source):
+    if not is_distributed(module) or not uses_ignite(module) or is_test(module) or not SHARES.search(module.source):
         return
     for scope in module.scopes:
         for call in scope.calls:
@@ -6521,33 +6802,38 @@ def rule_one_rank_result(module, report):
                 continue
             if not any(is_one_rank_only(d, function.parent) for d in function.node.decorator_list):
                 continue
-            used = result_used(node, scope)
-            if used is not None:
+            name = node.targets[0].id
+            if len(scope.bound.get(name, ())) == 1 and result_used(name, scope, node.lineno):
                 report.add("result-of-one-rank-only", node.value, module, name=function.name)
 
 
-def result_used(node, scope):
-    """A use of the name that fails with None: an attribute, an item, an operator; not below any condition."""
-    name = node.targets[0].id
-    if len(scope.bound.get(name, ())) > 1:
-        return None
+def result_used(name, scope, after, depth=0):
+    """Whether a name is used in a way that fails with None: for an attribute, an item, an operator; not below any
+    condition; also in a function of the project that it is handed to."""
     for n in own_nodes(scope.node):
-        if getattr(n, "lineno", 0) <= node.lineno:
+        if getattr(n, "lineno", 0) <= after:
             continue
-        hit = None
-        if isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.value, ast.Name) and n.value.id == name:
-            hit = n
-        elif isinstance(n, ast.BinOp) and any(isinstance(x, ast.Name) and x.id == name for x in (n.left, n.right)):
-            hit = n
-        elif isinstance(n, ast.Call) and written(n.func) in ("os.path.join", "Path", "open", "os.makedirs", "len",
-                                                             "torch.load", "pathlib.Path") and any(
-                isinstance(a, ast.Name) and a.id == name for a in n.args):
-            hit = n
-        elif isinstance(n, (ast.For,)) and isinstance(n.iter, ast.Name) and n.iter.id == name:
-            hit = n
-        if hit is not None and not under_condition(hit, scope):
-            return hit
-    return None
+        hit = isinstance(n, (ast.Attribute, ast.Subscript)) and is_name(n.value, name)
+        hit = hit or isinstance(n, ast.BinOp) and (is_name(n.left, name) or is_name(n.right, name))
+        hit = hit or isinstance(n, ast.For) and is_name(n.iter, name)
+        if isinstance(n, ast.Call):
+            hit = written(n.func) in OF_PATHS and any(is_name(a, name) for a in n.args)
+            function = definition(n.func, scope) if depth < 2 else None
+            if function is not None and function.is_function:
+                hit = hit or any(
+                    is_name(v, name) and len(function.bound.get(p, ())) == 1 and result_used(p, function, 0, depth + 1)
+                    for i, p in enumerate(function.parameters) for v, _ in given(
+                        n, p, i - (function.parameters[:1] == ["self"]), scope))
+        if hit and not under_condition(n, scope):
+            return True
+    return False
+
+
+OF_PATHS = ("os.path.join", "Path", "open", "os.makedirs", "len", "torch.load", "pathlib.Path")
+
+
+def is_name(node, name):
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def as_launched(call, target, name):
@@ -6583,7 +6869,7 @@ def prepare(module):
                     function.on_ranks = True
                     function.in_group = function.in_group or not name.startswith("torch.")
                     function.launches.append((as_launched(call, target, name), scope))
-            if name.startswith((IDIST, TORCH_DIST)) and name.rpartition(".")[2] in TORCH_COLLECTIVES and call.args:
+            if last_name(call) in TORCH_COLLECTIVES and call.args:
                 inner = call.args[0]
                 if isinstance(inner, ast.Name):
                     scope.reduced.setdefault(inner.id, []).append(call)
@@ -6615,8 +6901,8 @@ class Report:
 
 
 CHECKS = (rule_calls, rule_before_init, rule_environment, rule_local_rank_option, rule_contrib, rule_set_epoch,
-          rule_same_seed, rule_written_everywhere, rule_wrapped_attributes, rule_optimizer, rule_module_prefix,
-          rule_local_stop, rule_result, rule_exception_handler, rule_one_rank_result)
+          rule_same_seed, rule_split, rule_written_everywhere, rule_wrapped_attributes, rule_optimizer,
+          rule_module_prefix, rule_local_stop, rule_result, rule_exception_handler, rule_one_rank_result)
 RELEVANT = re.compile(rb"ignite|distributed|\bdist\b|rank|DataLoader|is_main|is_master")
 IGNORE = re.compile(r"#\s*idist:\s*ignore(-file)?(?:\s*\[([\w\s,-]*)\])?")
 
@@ -6836,6 +7122,9 @@ GENERIC = {
     "environment-inside-context": "a variable is set in the environment after the group was made",
     "rank-with-slurm": "initialize is given the rank that SLURM has set",
     "broadcast-from-another-rank": "broadcast sends what one rank has, and another rank makes the value",
+    "sharded-twice": "the data are this rank's share already, and a sampler divides them again",
+    "split-by-rank": "a split of the data draws from a generator that each rank has seeded for itself",
+    "means-summed": "a mean of each rank is summed and not divided by the world size",
     "result-not-reduced": "a result is of this rank's share of the data, and is shown for all of them",
     "spawn-unpicklable": "the processes are started with something that they cannot be given",
     "unknown-argument": "a call of idist is given an argument that it does not take",

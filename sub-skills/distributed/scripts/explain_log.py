@@ -458,7 +458,7 @@ SEARCHED = 64 << 20  # bytes after a failure that are searched for such a sign
 OPENING, CLOSING = 200, 40  # lines at both ends of a source that are read in any case
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BYTE_RANK = re.compile(  # not the lines of a traceback, nor the launcher's table
-    rb"(?:(?<![\w])|(?<=\d)|(?<=\dm))[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})"
+    rb"(?:(?<![\w])|(?<=\d)|(?<=\dm))[Rr](?:ank|ANK)[\"']?[ =:_#-]{0,2}(\d{1,5})"
     rb"(?![\d.]\d|\d|\]: (?:Traceback| |[\w.]*(?:Error|Exception)\b)|\]:\[)"
     rb"|\[(?:default|worker|trainer|proc)(\d{1,5})\](?!:(?:\[rank\d+\]: ?)?(?:Traceback| |[\w.]*(?:Error|Exception)\b))"
 )
@@ -880,7 +880,9 @@ GLUED = re.compile(r"\[rank\d+\]: (?=Traceback| {2}File|\w+(?:\.\w+)*(?:Error|Ex
 ONLY_PREFIX = re.compile(
     r"(?:\[\w+\]:|\[(?!\d{4}-)[\w.-]+:\d+\]|\[\d{4}-\d\d-\d\d[\dT:.,Z+ -]*\]|[\dT:.,Z+\s-])*"
 )  # one way to read each letter: linear time
-SAID_RANK = re.compile(r"(?:^|[\s\[(<{|,])(?:[Gg]lobal[_ ]?)?[Rr](?:ank|ANK)[ =:_#-]{0,2}(\d{1,5})\b(?!\.\d)")
+SAID_RANK = re.compile(
+    r"(?:^|[\s\[(<{|,\"'])(?:[Gg]lobal[_ ]?)?[Rr](?:ank|ANK)[\"']?[ =:_#-]{0,2}(\d{1,5})\b(?!\.\d)"
+)
 HEADER = "Traceback (most recent call last):"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:,)? in (\S+)')
 PYSPY_FRAME = re.compile(r"^\s+(.+?) \(([^()]*?\.\w+):(\d+)\)$")
@@ -1400,7 +1402,7 @@ class Reader:
             wanted = 1
         if re.search(
             r"EarlyStopping: Stop training|Terminate signaled\.|TerminateOnNan|loss (?:is|was|became) (?:nan|NaN|inf)"
-            r"|[Ee]arly stop",
+            r"|[Ee]arly stop|[\"']early_?stop(?:ped|ping)?[\"'](?!\s*:)",
             text,
         ):
             said = SAID_RANK.search(text)
@@ -1847,12 +1849,13 @@ def is_failed(case):
     signs += [e for e in case.of("shell") if not outlived(case, e)]
     signs += [e for e in case.of("native") if case.is_last(e) or case.exits]
     signs += [e for e in case.own + case.echoes + case.lates if not e.handled and (e.uncaught or case.is_last(e))]
-    signs += [e for e in case.of("stop", "cancel") if case.is_last(e)] + [e for e in case.of("oom") if case.is_last(e)]
+    signs += [e for e in case.of("stop", "cancel") if case.is_last(e) and not went_on(case.job, e)]
+    signs += [e for e in case.of("oom") if case.is_last(e)]
     signs += [e for e in case.of("watchdog", "missing") if case.is_last(e)] + [
         e for e in case.interrupts if case.is_last(e)
     ]
     if not signs:
-        return False
+        return case.until is None and said_at_end(case) is not None
     completes = case.of("complete")
     if any(e.kind == "exception" and e.uncaught and is_near_end(case.job, e) for e in signs):
         return True  # what a batch script says after its program has died is no success
@@ -1950,7 +1953,7 @@ def says_end(line):
     last = re.split(r"\r", line)[-1]
     stamp = STAMP_PREFIX.match(last)
     last = last[stamp.end() :] if stamp else last
-    if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last):
+    if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last) or ECHOES.search(last):
         return False
     return bool(COMPLETE.search(last) or COUNTED.search(last) or ENDING.search(last) and not PARTIAL.search(last))
 
@@ -2067,6 +2070,7 @@ def failed(case):
         outside,
         gone,
         cut_short,
+        said_at_end,
     ):
         verdict = ask(case)
         if verdict is not None:
@@ -2079,6 +2083,20 @@ def failed(case):
         evidence=(case.of("exit") or case.of("launcher", "shell", "stop"))[:3],
         fix=f"Collect: {ASK}.",
     )
+
+
+def said_at_end(case):
+    """What a program printed of an error that it met, as its last lines and without a traceback."""
+    for source, number, lines in case.job.tails:
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        if ECHOES.search(last) and re.search(r"(?i)\b(?:error|fail(?:ed|ure)?|exception|abort\w*|fatal)\b", last):
+            e = Event("exception", None, source.name, number, last, 0)
+            rule = case.rule(e)
+            text = f"It ended with what a rank printed of its error: {short(fold(last), 160)}. Which rank did not "
+            text += "come, or had gone, and why, the log does not say."
+            fix = f"Collect: {ASK_HANG}; {ASK}."
+            return Verdict("failed", rule.id if rule else None, [], [], text, "low", [e], fix)
+    return None
 
 
 def victims_of(case, guilty):
@@ -2419,6 +2437,14 @@ def missing(case):
     return sorted(case.ranks - reported) if reported else []
 
 
+def printed_by(case, e):
+    """Ranks that printed the text of an exception of which the parent of spawn quotes one rank's traceback only."""
+    if not getattr(e, "spawned", False):
+        return []
+    message = re.sub(r"\d+", "#", first_line(e).partition(": ")[2]).strip()
+    return [r for r, lane in case.lines.items() if len(message) > 20 and any(message in said for said in lane.recent)]
+
+
 def raised(case):
     """The first exception that is a rank's own."""
     own = [
@@ -2438,6 +2464,7 @@ def raised(case):
     rule = case.rule(first)
     alike = [e for e in own if skeleton(e) == skeleton(first)]
     guilty = sorted({e.rank for e in alike if e.rank is not None})
+    guilty = sorted({*guilty, *printed_by(case, first)}) if guilty else guilty
     count = sum(e.count for e in alike)
     confidence, note, unsure = "high", "", False
     built = {

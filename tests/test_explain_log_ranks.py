@@ -331,3 +331,69 @@ def test_a_notice_of_preemption_that_the_work_outlived(tmp_path):
     text = step.format(1, 20) + notice + step.format(5, 80) + step.format(9, 160)
     assert judged(tmp_path, text + end)["outcome"] == "succeeded"
     assert judged(tmp_path, step.format(1, 20) + notice)["outcome"] != "succeeded"
+
+
+def test_the_rank_that_ends_with_words_of_its_own_held_the_others_up(tmp_path):
+    """Where all ranks write the same lines, and one of them another after the last."""
+    line = "2026-12-03 08:34:16,8{0}{1} rank{1} INFO: iter {0} mse 0.{0}\n"
+    steps = "".join(line.format(n, r) for n in range(1, 8) for r in range(4))
+    alone = "2026-12-03 08:34:16,895 rank1 INFO: record index is stale, rescanning\n"
+    late = lost(2, kept="Timed out waiting 8000ms for recv operation to complete").replace("[rank2]: ", "")
+    end = "torch.multiprocessing.spawn.ProcessRaisedException: \n\n"
+    end += "-- Process 2 terminated with the following error:\n" + late
+    found = judged(tmp_path, steps + alone + end)
+    assert found["guilty_ranks"] == [1] and "rescanning" in found["text"] and found["confidence"] == "medium", found
+    for unclear in (steps, alone + steps + alone):
+        assert judged(tmp_path, unclear + end)["guilty_ranks"] == [], unclear
+
+
+def test_the_rank_that_said_that_it_waits_among_stacks_that_name_none(tmp_path):
+    steps = "".join(f"[{r}] epoch 0 batch {n}/20 loss 0.9\n" for n in range(5, 20, 5) for r in (0, 2, 1))
+    stack = "Timeout (0:00:35)!\nThread 0x00007f{} (most recent call first):\n"
+    stack += '  File "/venv/torch/distributed/distributed_c10d.py", line 99 in {}\n'
+    stack += '  File "/home/me/uneven.py", line {} in work\n'
+    stacks = "".join(stack.format(*of) for of in ((3, "barrier", 30), (4, "all_reduce", 25), (5, "all_reduce", 25)))
+    found = judged(tmp_path, steps + "[2] epoch 0 finished, waiting for others\n" + stacks)
+    assert found["guilty_ranks"] == [2] and "uneven.py:30" in found["text"], found
+    assert judged(tmp_path, steps + stacks)["guilty_ranks"] == []
+
+
+def test_a_record_that_follows_a_traceback_is_none_of_it(tmp_path):
+    """It bears a time, which the line of the exception does not: what it tells of a lost peer is another rank's."""
+    first = "".join(f"{row}\n" for row in (
+        "2026-12-03 08:40:27,890 r2 Engine ERROR: Current run is terminating due to exception: 17",
+        "Traceback (most recent call last):", '  File "/home/me/leaves.py", line 20, in __getitem__',
+        "    return NAMES[i]", "KeyError: 17", "2026-12-03 08:40:27,898 r0 leaves INFO: epoch 1 iter 4/32 loss 2.4",
+        "2026-12-03 08:40:28,050 r1 Engine ERROR: Current run is terminating due to exception: "
+        "[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:36272"))
+    found = judged(tmp_path, "world size 3\n" + first + lost(0) + lost(1))
+    assert (found["cause"], found["guilty_ranks"]) == ("a-rank-raises-an-exception", [2]), found
+    assert "KeyError: 17" in found["text"], found
+
+
+@pytest.mark.parametrize("label", ["retrieval.r{}", "INFO    proc{}", "captions[{}]", "asr.worker_{}"])
+def test_ranks_by_the_names_of_loggers(label, tmp_path):
+    line = "2026-12-03 08:38:07,1{}4 " + label + " INFO: batch {}: gathering embeddings of shape ({}, 16)\n"
+    steps = "".join(line.format(n, r, n, 15 if (n, r) == (3, 2) else 16) for n in range(4) for r in (1, 0, 2))
+    found = judged(tmp_path, "world size 3\n" + steps + aborted(512, 480))
+    assert found["guilty_ranks"] == [2] and "(15, 16)" in found["text"], found
+
+
+def test_the_last_lines_of_the_file_of_each_rank_tell_which_went_on(tmp_path):
+    for r in range(3):
+        text = "".join(f"1203 08:32:3{n} I nlp.py:50] epoch 1 batch {n} loss 6.3\n" for n in range(4))
+        if r == 1:
+            text += "1203 08:32:34 W nlp.py:42] epoch 1 batch 4 skipped: index out of range in self\n"
+            text += "1203 08:32:35 I nlp.py:50] epoch 1 batch 5 loss 6.3\n" + aborted(5336, 4)
+        else:
+            text += lost(r, "all_gather")
+        (tmp_path / f"rank_{r}.txt").write_text(text)
+    found = verdict(tmp_path)
+    assert found["guilty_ranks"] == [1] and "skipped: index out of range" in found["text"], found
+
+
+def test_who_begins_again_at_a_step_is_not_in_the_middle_of_it(tmp_path):
+    begin = "".join(f"INFO:train:rank{r}: restart 1: resuming from last.pt at step 20\n" for r in (1, 0))
+    steps = "".join(f"INFO:train:rank0: step {n} loss 0.4\n" for n in (30, 40, 50, 60))
+    assert judged(tmp_path, begin + steps + "INFO:train:rank0: training complete: 60 steps\n")["outcome"] == "succeeded"
+    assert judged(tmp_path, begin + steps)["outcome"] == "unknown"

@@ -191,6 +191,7 @@ class Event:
         self.chain, self.process, self.end = [], None, text  # chain: what came before it, newest first
         self.sure = True  # of an exception: torch or a launcher said that it was the end
         self.record = None  # of an exception that was logged: (line, text) of the message above it
+        self.stamped = True  # of an exception: its line began with a time that was taken off, or may have
         self.ignored = False  # of an exception: in a __del__ or at exit, which Python reports and goes on
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
@@ -205,6 +206,12 @@ class Lane:
     def __init__(self, rank):
         self.rank, self.first, self.last, self.heard, self.step, self.lines = rank, None, None, [], None, 0
         self.recent = deque(maxlen=12)  # its lines without their numbers
+
+    def remember(self, data):
+        """Lines before the last one of a piece of the rank's own file, those of a traceback aside."""
+        for text in clean(data).split("\n")[1:]:
+            if text.strip() and not re.match(r"(?:\[rank\d+\]: )?(?:\s|Traceback|[\w.]*(?:Error|Exception)\b)", text):
+                self.recent.append(re.sub(r"\d+", "#", text.strip()))
 
     def hear(self, order, source, line, text):
         if self.first is None:
@@ -668,6 +675,7 @@ class Scanner:
         if source.rank is not None:
             start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
             text = clean(data[start : min(end, start + LINE)])
+            job.lane(source.rank).remember(data[max(0, start - 4096) : start])
             job.lane(source.rank).hear(base + start, source.name, after - data.count(b"\n", start, end), text)
             job.lane(source.rank).lines += after - self.line
             if not small:
@@ -808,12 +816,14 @@ def foreign_prefixes(head):
 OWN = [  # a rank before each line, as programs write it themselves
     re.compile(
         rb"(?m)^(?:\x1b\[[\d;]*m|\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? )*"
-        + form
+        rb"(?:(?:INFO|WARN(?:ING)?|ERROR|DEBUG)[: ]\s*)?" + form
     )
     for form in (
         rb"<(\d{1,3})(?:/\d+)?> ",
         rb"[\[(](?:(?:[pPwWgGrR#]|(?i:proc(?:ess)?|worker|gpu|task|pe))[ :_-]?)?(\d{1,3})(?:/\d+)?[\])]:? ",
         rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ",
+        rb"(?i:proc(?:ess)?|worker|gpu|task|pe|trainer)[ _-]?(\d{1,3})[ :|>\]]",
+        rb"[\w.]{1,40}[.\[_-](?:[rRpPwWgG]|(?i:proc(?:ess)?|worker|gpu))?_?(\d{1,3})\]?[ :]",  # name of a logger
     )
 ]
 
@@ -1048,6 +1058,7 @@ class Reader:
         stream = rank if rank is not None else "?"
         wanted = 0
         previous, self.previous = self.previous, full
+        stamped = stamp is not None  # and the stamp was taken off
         if self.quoted > 0:  # the traceback inside torchrun's table
             self.quoted -= 1
         # stacks and tracebacks in progress
@@ -1084,6 +1095,8 @@ class Reader:
             self.begin(stream, rank, line, order, stamp, hooked, text)
             return 60
         if tb and self.ends(tb, text, stream, rank, line, order, stamp, hooked):
+            if stream in self.last:
+                self.last[stream].stamped = stamped
             return 8
         if tb:
             wanted = 12
@@ -1117,6 +1130,7 @@ class Reader:
                 len(last.end) < 900
                 and order - last.order < 4000
                 and not STAMP.match(text.strip())
+                and stamped <= last.stamped  # a line that bears a time of its own is a record of logging
                 and "[rank" not in full[:8]
                 or hooked
                 and last.rank == rank
@@ -1968,7 +1982,8 @@ def in_progress(line):
     if counts:
         return int(counts[-1][0]) < int(counts[-1][1])
     under_way = re.search(r"Engine run starting|(?i:\b(?:step|iter\w*|batch)[\s:=\[#]*\d+)", last)
-    return bool(under_way) and not says_end(last)
+    began = re.search(r"(?i)\b(?:resum|restor|restart|load|start(?:ing)? (?:from|at))", last)
+    return bool(under_way) and not began and not says_end(last)
 
 
 def stopped_first(case, gap_of_steps=1):
@@ -2012,6 +2027,19 @@ def stopped_where_others_went_on(case):
         return []
     passed = recent[odd[0]][-1]
     return odd if any(passed in lines[:-1] for r, lines in recent.items() if r != odd[0]) else []
+
+
+def said_something_else(case):
+    """The rank that ends with a line that nobody writes otherwise, after the one with which all others end."""
+    recent = {r: list(lane.recent) for r, lane in case.lines.items() if lane.recent}
+    if len(recent) < case.world or case.world < 3:
+        return []
+    usual, count = Counter(lines[-1] for lines in recent.values()).most_common(1)[0]
+    odd = [r for r, lines in recent.items() if lines[-1] != usual]
+    if len(odd) != 1 or count != case.world - 1 or recent[odd[0]][-2:-1] != [usual]:
+        return []
+    said = recent[odd[0]][-1]
+    return odd if sum(lines.count(said) for lines in recent.values()) == 1 else []
 
 
 def stopped_alone(case):
@@ -2193,7 +2221,8 @@ FORGAVE = re.compile(
 def forgave(case):
     """{rank: line without its numbers}: ranks that wrote shortly before the end that they passed over something, in
     words that no other rank wrote, though others write what it writes."""
-    words = {rank: [w for w in lane.recent if FORGAVE.search(w)] for rank, lane in case.lines.items()}
+    words = {rank: [w for w in lane.recent if FORGAVE.search(w) and not ECHOES.search(w)]
+             for rank, lane in case.lines.items()}
     others = Counter(w for said in words.values() for w in set(said))
     talk = Counter(w for lane in case.lines.values() for w in set(lane.recent))
     return {rank: own[-1] for rank, said in words.items() if (own := [w for w in said if others[w] == 1])
@@ -2806,6 +2835,8 @@ def stacks(case):
                 scene = case.scene(waiting[key])
                 waiting[key].frames.reverse()
             clear = len(ordered[0][1]) < len(ordered[-1][1])
+            if len(ordered[0][1]) == 1 and clear and not few:  # which it is, is known by what it said alone
+                few = said_something_else(case) if not any(isinstance(k, int) for k in waiting) else []
             text = (
                 f"The ranks wait in different places: {ranks_text(few) if few else 'one'} at {ordered[0][0][0]} "
                 f"({ordered[0][0][1]}), "
@@ -2945,7 +2976,7 @@ def waited(case):
         return halves(case, lates + case.echoes, few, many, first)
     if stopped := [r for r in stopped_alone(case) if r not in reported]:
         return absent_rank(case, stopped, base, first, waits, dumps)
-    silent = stopped_first(case) or stopped_where_others_went_on(case)
+    silent = stopped_first(case) or stopped_where_others_went_on(case) or said_something_else(case)
     if silent and len(silent) < case.world:
         return absent_rank(case, silent, base, first, waits, dumps, behind=True)
     seen = [*lates[:2], *[(lane.last[1:]) for lane in list(case.lines.values())[:1] if lane.last]]
@@ -3205,6 +3236,10 @@ def gone(case):
         return Verdict(
             "failed", scene.id if scene else IDS["apart"], odd, victims_of(case, odd), text, "medium", case.echoes[:3]
         )
+    if len(lenient := forgave(case)) == 1:
+        (guilty,), said = lenient, short(*lenient.values(), 120)
+        text = f"Rank {guilty} went on after an error of its own, and was elsewhere when the others lost it: {said}."
+        return Verdict("failed", IDS["error"], [guilty], victims_of(case, [guilty]), text, "medium", case.echoes[:2])
     leaving = [r for r in absent if r in case.lines and case.lines[r].last and says_end(case.lines[r].last[3])]
     if silent:
         guilty = silent

@@ -2368,6 +2368,7 @@ def value_on_ranks(node, scope, depth=0):
     """A tuple of the values on the four ranks, UNKNOWN, RANKED or LOCAL."""
     if depth > 12:
         return UNKNOWN
+    node = in_full(node)
     if isinstance(node, ast.Constant):
         return (node.value,) * 4
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
@@ -2636,10 +2637,19 @@ def either(a, b):
 ALWAYS, NEVER, MAYBE = ("T",) * 4, ("F",) * 4, ("U",) * 4
 
 
+def in_full(node):
+    """`all([a, b])` as `a and b`, `any((a, b))` as `a or b`, other expressions as they are."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("any", "all") and len(
+            node.args) == 1 and isinstance(node.args[0], (ast.List, ast.Tuple)) and node.args[0].elts:
+        return ast.BoolOp(ast.And() if node.func.id == "all" else ast.Or(), node.args[0].elts)
+    return node
+
+
 def condition(node, scope, depth=0):
     """For each of four ranks: T, F, U (unknown, alike on all), R (differs with the rank), L (differs with the data)."""
     if depth > 12:
         return MAYBE
+    node = in_full(node)
     if isinstance(node, ast.BoolOp):
         parts = [condition(v, scope, depth + 1) for v in node.values]
         result = parts[0]

@@ -476,7 +476,7 @@ import ignite.distributed as idist
 """),
     "tcp-init-method": Rule(
         "error", "init_method begins with tcp://",
-        "`Parallel` and `initialize` refuse it.",
+        "`Parallel` and `initialize` refuse it, torch's `init_process_group` does without `rank` and `world_size`.",
         "Leave it out; set `MASTER_ADDR` and `MASTER_PORT`, or pass `master_addr=` and `master_port=` beside "
         "`nproc_per_node=`.",
         HEAD + """
@@ -2795,7 +2795,7 @@ def origin(node, scope) -> str:
             if n.attr in ("output", "batch") and last_name(n.value) == "state":
                 local = True
             elif last_name(n.value) == "state" and d < 12:
-                pending += [(v, x, d + 1) for v, x in kept_by_hand(n, s)]
+                pending += [(v, x, d + 1) for v, x in [*kept_by_hand(n, s), *appended_to_state(n, s)]]
             elif n.attr == "loss" and any(isinstance(v, ast.Call) for v, _, _ in values_of(n.value, s)):
                 local = True
             elif d < 12:
@@ -2869,6 +2869,18 @@ def filled_with(name, scope):
     return [(c.args[0], s) for s in scope.module.scopes if home in all_scopes(s) for c in s.calls if isinstance(
         c.func, ast.Attribute) and c.func.attr in ("append", "extend") and c.args and isinstance(
         c.func.value, ast.Name) and c.func.value.id == name]
+
+
+def appended_to_state(attribute, scope):
+    """[(expression, scope), …]: what a file appends to a list that an attribute of an engine's state holds."""
+    return [(c.args[0], s) for s in scope.module.scopes for c in s.calls if last_name(c) in (
+        "append", "extend") and c.args and isinstance(c.func, ast.Attribute) and same_of_state(c.func.value, attribute)]
+
+
+def same_of_state(node, other):
+    """Whether two expressions are one attribute of a state, of whichever engine."""
+    ends = [(chain(n) or [])[-2:] for n in (node, other)]
+    return len(ends[0]) == 2 and ends[0] == ends[1] and ends[0][0] == "state"
 
 
 def filled_by_methods(attribute, scope):
@@ -3777,6 +3789,7 @@ def rule_calls(module, report):
                     check_run(call, scope, report)
                 elif name == TORCH_DIST + "init_process_group":
                     check_timeout(call, scope, report)
+                    check_rendezvous(call, scope, report)
                 elif last_name(call) == "partial" and call.args:
                     check_partial(call, scope, report)
                 if uses_wrapper(module):
@@ -3975,6 +3988,17 @@ def kept_in(node, scope):
                                                    for t in n.targets):
                 found.append(n.value)
     return [*first, *found] or [node]
+
+
+def check_rendezvous(call, scope, report):
+    """torch's own group at an address, where torch is not told who this is: it takes the two from env:// only."""
+    where = keyword(call, "init_method", 1)
+    if any(k.arg is None for k in call.keywords) or where is None:
+        return
+    at = [v for v in literals(where, scope) if isinstance(v, str)]
+    told = keyword(call, "rank", 4) is not None and keyword(call, "world_size", 3) is not None
+    if at and all(v.startswith("tcp:") and "rank=" not in v for v in at) and not told:
+        report.add("tcp-init-method", call, scope.module)
 
 
 def check_rank_of_slurm(call, scope, report):
@@ -4309,8 +4333,8 @@ def filled_raggedly(name, scope, depth):
 
 def appended(call, name):
     """What a call appends to the list of this name, or each item that it extends it with, or None."""
-    if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend") and call.args
-            and chain(call.func.value) == chain(name)):
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend") and call.args and (
+            chain(call.func.value) == chain(name) or same_of_state(call.func.value, name))):
         return None
     item = call.args[0]
     if call.func.attr == "append":
@@ -6343,6 +6367,7 @@ def model_steps(scope, depth=0):
             continue
         found += steps_returned(node, scope, depth)
         name = resolve(node.value.func, scope)
+        sharded = name.endswith(".FullyShardedDataParallel") and not keyword(node.value, "use_orig_params")
         layer = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() and not PLAIN_LAYERS.search(
             name) and not is_wrapper(node.value, scope)
         own = instance_is_module(node.value, scope)
@@ -6362,7 +6387,7 @@ def model_steps(scope, depth=0):
                 found += made_by(node.value, text, scope)
             if layer and len(parts) > 1:
                 found.append(("replaced", ".".join(parts[:-1]), node, text))
-            if (layer or own or fresh) and not again:
+            if (layer or own or fresh) and not again or sharded:
                 found.append(("replaced", text, node, text))
     return found
 

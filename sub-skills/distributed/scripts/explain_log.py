@@ -236,6 +236,7 @@ class Job:
         self.weak = deque()  # events that may be forgotten
         self.shared_names = False  # ranks known by the files' names
         self.spawned = False  # Parallel started the ranks
+        self.introduced = {}  # number of ranks -> those that said "worker 2 of 5" or the like
         self.nodes = {}  # what the launcher said: nnodes, nproc_per_node, node_rank
         self.turn = 0  # how often a launcher has given up: the same text afterwards is another event
 
@@ -919,6 +920,7 @@ WORLD = re.compile(
     r"|nproc[_-]per[_-]node[=: ]+(\d+)"
     r"|\bworld (\d+)\b|\brank \d+ ?(?:of|/) ?(\d+)\b"
 )
+INTRODUCED = re.compile(r"(?i)\b(?:rank|worker|process|proc|task)[ =:#]{0,2}(\d{1,6}) ?(?:of|/) ?(\d{1,6})\b")
 NODES = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[=: ]+(\d+)\b")
 NCCL = re.compile(
     r"\[(?:PG.*?)?Rank (\d+)\].*?(?:Watchdog caught|[Ww]atchdog|Some NCCL|Exception \(either|last enqueued"
@@ -954,6 +956,7 @@ ENDING = re.compile(  # a last line that says that the work is over
 COUNTED = re.compile(  # the work is over, after so many steps
     r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
     r"(?:iterations|steps|epochs|batches|updates)\b(?! of)"
+    r"|(?i:\b[Rr]ank \d+ (?:has )?(?:finished|done|completed) (?:at|after) (?:iteration|step|epoch) \d+$)"
 )
 WORK = re.compile(
     r"(?i)\b(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|loss|acc(?:uracy)?|score|train\w*|eval\w*|valid\w*|ranks?"
@@ -1367,6 +1370,9 @@ class Reader:
                 job.world = max(job.world or 0, number)
                 job.spawned = job.spawned or "Spawn function" in m[0]
                 wanted = 1
+        for member, number in INTRODUCED.findall(text):
+            if 1 < int(number) < 1 << 20:
+                job.introduced.setdefault(int(number), set()).add(int(member))
         for name, number in NODES.findall(text):
             job.nodes[name.replace("-", "_")] = int(number)
             if name == "nnodes" or "nnodes" in job.nodes:
@@ -1969,7 +1975,9 @@ def says_end(line):
     last = last[stamp.end() :] if stamp else last
     if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last) or ECHOES.search(last):
         return False
-    return bool(COMPLETE.search(last) or COUNTED.search(last) or ENDING.search(last) and not PARTIAL.search(last))
+    if COMPLETE.search(last) or COUNTED.search(last) or re.search(r"\bbye\W*$", last):
+        return True
+    return bool(ENDING.search(last) and not PARTIAL.search(last))
 
 
 def in_progress(line):
@@ -2998,6 +3006,7 @@ def never_joined(case, lates, came, world):
     """Rank 0 waited for `world` clients and `came` came: those that were never heard of, if their number fits."""
     first = next(e for e in lates if "clients joined" in e.end)
     seen = {0} | set(case.lines) | {e.rank for e in case.echoes + case.lates if e.rank is not None}
+    seen |= case.job.introduced.get(world, set())
     absent = sorted(set(range(world)) - seen) if world <= 1 << 16 else []
     if len(absent) != world - came:  # those that came have given up by themselves
         absent = sorted(set(range(world)) - {r for r, e in case.exits.items() if e.code not in (0, -9, -15)})

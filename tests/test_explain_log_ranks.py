@@ -244,6 +244,7 @@ def test_the_rank_that_gloo_ends_in_a_collective_of_a_few_bytes_was_not_in_backw
 
 
 @pytest.mark.parametrize("heading", [
+    "watchdog pid 4{} rank={}: no step for 20 s, stacks:\n",
     "+ kill -USR1 4{} # rank {}\n", "=== rank {1} (pid 4{0}) ===\n", "$ py-spy dump --pid 4{} # rank {}\n"])
 def test_a_stack_is_of_the_rank_that_the_line_before_it_names(heading, tmp_path):
     """As the shell shows it that asked for the stacks; another line of the log before a stack is nobody's heading."""
@@ -397,3 +398,31 @@ def test_who_begins_again_at_a_step_is_not_in_the_middle_of_it(tmp_path):
     steps = "".join(f"INFO:train:rank0: step {n} loss 0.4\n" for n in (30, 40, 50, 60))
     assert judged(tmp_path, begin + steps + "INFO:train:rank0: training complete: 60 steps\n")["outcome"] == "succeeded"
     assert judged(tmp_path, begin + steps)["outcome"] == "unknown"
+
+
+def test_the_rank_that_never_introduced_itself_never_joined(tmp_path):
+    begin = "".join(f"08:53:10 worker {r} of 5 on gpu-node{r}: joining\n" for r in (0, 2, 1, 4))
+    end = "Traceback (most recent call last):\n" + '  File "/home/me/ranks.py", line 5, in <module>\n    start()\n'
+    end += "torch.distributed.DistStoreError: Timed out after 13 seconds waiting for clients. 4/5 clients joined.\n"
+    assert judged(tmp_path, begin + end)["guilty_ranks"] == [3]
+    assert judged(tmp_path, begin.replace("worker", "helper") + end)["guilty_ranks"] == []
+
+
+def test_the_thread_that_watches_is_not_where_the_rank_stands(tmp_path):
+    watches = 'Current thread 0x7f{} (most recent call first):\n  File "/home/me/hang.py", line 10 in watchdog\n\n'
+    main = 'Thread 0x8f{} (most recent call first):\n{}  File "/home/me/hang.py", line 22 in <module>\n'
+    waits = '  File "/venv/torch/distributed/distributed_c10d.py", line 9 in all_reduce\n'
+    reads = '  File "/home/me/hang.py", line 16 in read_pipe\n'
+    text = "".join(f"watchdog rank={r}: no step for 20 s, stacks:\n" + watches.format(r) + main.format(
+        r, reads if r == 1 else waits) for r in range(3))
+    found = judged(tmp_path, text)
+    assert found["guilty_ranks"] == [1] and "hang.py:16 in read_pipe" in found["text"], found
+
+
+def test_who_says_goodbye_after_its_share_has_left(tmp_path):
+    steps = "".join(f"(rank {r}) iter {n} samples 9 loss 0.3\n" for n in (6, 12) for r in range(3))
+    bye = "(rank 1) end of shard after 12 iters, bye\n"
+    end = "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 2 terminated with the following error:\n"
+    end += lost(2, "all_gather").replace("[rank2]: ", "")
+    assert judged(tmp_path, steps + bye + end)["guilty_ranks"] == [1]
+    assert judged(tmp_path, steps + end)["guilty_ranks"] == []

@@ -3822,6 +3822,7 @@ def rule_calls(module, report):
                 check_shuffle(node, scope, report)
                 if is_distributed(module):
                     check_iterable(node, scope, report, "DataLoader")
+                    check_batches(node, scope, report)
             if isinstance(node, ast.Call) and named(resolve(node.func, scope), "DistributedDataParallel"):
                 check_wrapped_twice(node, scope, report)
             if isinstance(node, ast.Call) and named(resolve(node.func, scope), "DistributedSampler") and not any(
@@ -5185,6 +5186,18 @@ def check_loader(call, scope, report):
     check_iterable(call, scope, report, "auto_dataloader")
     if not given(call, "sampler", None, scope) and sampler is None:
         check_share(call, scope, report, "auto_dataloader")
+
+
+def check_batches(call, scope, report):
+    """A batch_sampler of the project for a loader of torch, beside a wrapped model, that no rank has a share of."""
+    sampler, s = first_given(call, "batch_sampler", None, scope)
+    if sampler is None or not uses_wrapper(scope.module) or not runs_on_ranks(scope):
+        return
+    found = instance_of(sampler, s)
+    if found is not None and not shares_by_rank(sampler, s) and not re.search(
+            r"val|test|eval", target_of(call, scope) + written_args(call), re.I):
+        where = argument(sampler if s is scope else None, call)
+        report.add("unsharded-data", where, scope.module, name="batch_sampler")
 
 
 def check_share(call, scope, report, name):
@@ -6658,6 +6671,8 @@ def state_origin(node, scope, depth=0) -> str:
         made = returned(function) if function is not None and function.is_function else []
         origins = {state_origin(v, s, depth + 1) for v, _, s in made}
         return origins.pop() if len(origins) == 1 else ""
+    if isinstance(node, ast.IfExp):
+        return state_origin(node.body, scope, depth + 1) or state_origin(node.orelse, scope, depth + 1)
     if isinstance(node, (ast.DictComp,)):
         return prefix_change(node.key)
     if isinstance(node, ast.Subscript):

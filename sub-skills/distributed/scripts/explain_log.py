@@ -878,7 +878,10 @@ PUT_BEFORE = [  # a rank before each line of a process, as people put it there w
     )
 ]
 OF_STACK = re.compile(r'Traceback \(most recent call last\):| *File "|(?:Current t|T)hread 0x|Fatal Python error:')
-ASKED = re.compile(r"\s*(?:[-+=#>*$]+\s|(?i:py-?spy|gdb|stacks?|dump\w*|kill|pid|process|worker|traces?)\b)")
+ASKED = re.compile(
+    r"\s*(?:[-+=#>*$]+\s|(?i:py-?spy|gdb|stacks?|dump\w*|kill|pid|process|worker|traces?)\b)"
+    r"|.*\b(?i:stacks?|traces?|dump)\W*$"
+)
 OF_DUMP = re.compile(r'\s*File "|\s+\S.*\(.*:\d+\)$|Process \d+: |Python v|Thread ')
 ROLE_PREFIX = re.compile(r"\s*\[(?:default|worker|trainer|[a-z]\w*?)(\d+)\]:")
 LABEL_PREFIX = re.compile(r" *(\d{1,5}):(?: |(?!\d\d:\d\d))")  # and no time of day
@@ -2781,6 +2784,11 @@ def usage(case):
     )
 
 
+def is_main(dump):
+    """Whether a stack is that of a main thread: it ends in a module."""
+    return dump.frames[-1][2] == "<module>"
+
+
 def stacks(case):
     """What stack dumps say: who waits in a collective, who is elsewhere."""
     dumps = [d for d in case.of("dump") if d.frames]
@@ -2789,7 +2797,9 @@ def stacks(case):
         key = d.rank if d.rank is not None else (d.source, d.process or d.line)
         frames = d.frames
         mine = any(not LIBRARY.search(f[0]) for f in frames)
-        if mine and (key not in best or "MainThread" in d.type or d.type == "current" or best[key].type == "thread"):
+        if not mine or key in best and is_main(best[key]) and not is_main(d):
+            continue  # a thread that only watches the others
+        if key not in best or "MainThread" in d.type or d.type == "current" or best[key].type == "thread" or is_main(d):
             best[key] = d
     if not best:
         return None

@@ -125,6 +125,8 @@ def test_ranks_as_programs_number_them(own, tmp_path):
 @pytest.mark.parametrize("lines, is_label", [
     ("[0] a\n[1] b\n[0] c\n[1] d\n", True), ("[0] a\n[1] b\n[2] c\n[3] d\n[4] e\n", False),
     ("[0] a\n[0] a\n[1] b\n[1] b\n[2] c\n", False), ("[3] a\n[1] b\n[2] c\n[1] d\n", False), ("[0] a\n" * 9, False),
+    ("fold_0 a\nfold_1 a\nfold_0 b\nfold_1 b\n", False), ("loss[0] a\nloss[1] a\nloss[0] b\nloss[1] b\n", False),
+    ("net.r0 a\nnet.r1 a\nnet.r0 b\nnet.r1 b\n", True),
 ])  # fmt: skip
 def test_what_only_counts_up_is_no_rank(lines, is_label):
     assert bool(program().own_label(lines.encode())) is is_label

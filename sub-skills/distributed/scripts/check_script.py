@@ -55,6 +55,15 @@ class Rule:
 
 
 HEAD = "import ignite.distributed as idist\n"
+COUNTING = HEAD + """import torch
+
+
+def training(local_rank):
+    loader = idist.auto_dataloader(torch.arange(4), batch_size=2, shuffle=False)
+    small = 0
+    for numbers in loader:
+        small += int((numbers < 1).sum())
+"""
 MAIN = '\n\nif __name__ == "__main__":\n'
 RULES = {
     "collective-under-rank-guard": Rule(
@@ -476,7 +485,7 @@ import ignite.distributed as idist
 """),
     "tcp-init-method": Rule(
         "error", "init_method begins with tcp://",
-        "`Parallel` and `initialize` refuse it, torch's `init_process_group` does without `rank` and `world_size`.",
+        "`Parallel` and `initialize` refuse it.",
         "Leave it out; set `MASTER_ADDR` and `MASTER_PORT`, or pass `master_addr=` and `master_port=` beside "
         "`nproc_per_node=`.",
         HEAD + """
@@ -494,8 +503,31 @@ def work(local_rank):
 """ + MAIN + """    with idist.Parallel(backend="gloo") as parallel:
         parallel.run(work)
 """),
+    "address-without-rank": Rule(
+        "error", "torch's init_process_group is given tcp:// and not both rank and world_size",
+        "An address says where the ranks meet, and not which of them this is.",
+        "Pass both, or leave `init_method` out where a launcher sets `RANK` and `WORLD_SIZE`.",
+        """import torch.distributed as dist
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:2345")
+    idist.sync()
+    print("world size", idist.get_world_size())
+""",
+        "rank 0 `ValueError: Error initializing torch.distributed using tcp:// rendezvous: rank parameter missing`",
+        """import torch.distributed as dist
+import ignite.distributed as idist
+
+
+def training(local_rank):
+    dist.init_process_group("gloo", rank=local_rank, world_size=2)
+    idist.sync()
+    print("world size", idist.get_world_size())
+"""),
     "rank-with-slurm": Rule(
-        "error", "initialize is given the {given} that SLURM has set",
+        "error", "idist.initialize is given the {given} that SLURM has set",
         "Ignite reads SLURM's variables by itself, and refuses a rank or a world size beside them.",
         "Leave both out.",
         """import os
@@ -708,9 +740,9 @@ def training(local_rank):
     print(float(average.compute()))
 """),
     "broadcast-from-another-rank": Rule(
-        "error", "broadcast sends what rank {given} has, and another rank makes the value",
+        "error", "idist.broadcast sends what rank {given} has, and another rank makes the value",
         "`src` says whose value all ranks get; what stood there before goes to all of them.",
-        "Make the value on the rank that `src` names, 0 unless it is given.",
+        "Name the rank that makes the value as `src`, which is 0 unless it is given.",
         HEAD + """
 
 def training(local_rank):
@@ -732,27 +764,11 @@ def training(local_rank):
         "error", "{name} is of this rank's share of the data, and is shown for all of them",
         "The loader gives each rank its own samples: the number is of one share, another on each rank.",
         "Add the counts up on all ranks before they are divided, or let a metric of Ignite do it.",
-        HEAD + """import torch
-
-
-def training(local_rank):
-    loader = idist.auto_dataloader(torch.arange(4), batch_size=2, shuffle=False)
-    small = 0
-    for numbers in loader:
-        small += int((numbers < 1).sum())
-    if idist.get_rank() == 0:
+        COUNTING + """    if idist.get_rank() == 0:
         print("small ones", small / len(loader.sampler))
 """,
         "rank 0 prints `small ones 0.5`",
-        HEAD + """import torch
-
-
-def training(local_rank):
-    loader = idist.auto_dataloader(torch.arange(4), batch_size=2, shuffle=False)
-    small = 0
-    for numbers in loader:
-        small += int((numbers < 1).sum())
-    small = idist.all_reduce(small)
+        COUNTING + """    small = idist.all_reduce(small)
     if idist.get_rank() == 0:
         print("small ones", small / len(loader.dataset))
 """),
@@ -843,7 +859,7 @@ def training(local_rank):
 """),
     "sharded-twice": Rule(
         "error", "the data are this rank's share already, and {name} divides them again",
-        "Each rank then sees a share of its share, and the rest of the data is never read.",
+        "In an epoch each rank then reads a share of its share, and no rank the rest.",
         "Give it all the data; it takes this rank's share out of them.",
         HEAD + """import torch
 
@@ -864,7 +880,7 @@ def training(local_rank):
     "split-by-rank": Rule(
         "error", "{name} draws from a generator that each rank has seeded for itself",
         "Each rank splits the data in another way: it validates on what others train on.",
-        "Give it a generator of one seed for all ranks, `torch.Generator().manual_seed(5)`, or split before the seed.",
+        "Draw from a generator of one seed on all ranks: `torch.Generator().manual_seed(5)`.",
         HEAD + """import torch
 from torch.utils.data import random_split
 
@@ -886,8 +902,7 @@ def training(local_rank):
 """),
     "means-summed": Rule(
         "error", "{given}, a mean of each rank, is summed and not divided by the world size",
-        "all_reduce adds up unless it is told otherwise: the sum of the means is as many times too large as there are "
-        "ranks.",
+        "`all_reduce` adds up unless it is told otherwise: the sum is too large by as many times as there are ranks.",
         "Divide by `idist.get_world_size()`, or reduce the sum and the count and divide these.",
         HEAD + """import torch
 
@@ -2834,9 +2849,9 @@ def origin(node, scope) -> str:
 
 def is_sharded_loader(call, scope):
     """Whether a call makes a loader that gives each rank its own batches."""
-    return resolve(call.func, scope) == IDIST + "auto_dataloader" or last_name(call) in (
-        "auto_dataloader", "DataLoader") and (last_name(call) != "DataLoader" or any(
-            k.arg in ("sampler", "batch_sampler") for k in call.keywords))
+    if last_name(call) == "DataLoader":
+        return any(k.arg in ("sampler", "batch_sampler") for k in call.keywords)
+    return last_name(call) == "auto_dataloader" or resolve(call.func, scope) == IDIST + "auto_dataloader"
 
 
 def reduced_before(call, name, scope):
@@ -3992,14 +4007,14 @@ def kept_in(node, scope):
 
 
 def check_rendezvous(call, scope, report):
-    """torch's own group at an address, where torch is not told who this is: it takes the two from env:// only."""
+    """torch's own group at an address, where torch is not told who this is, nor how many there are."""
     where = keyword(call, "init_method", 1)
     if any(k.arg is None for k in call.keywords) or where is None:
         return
     at = [v for v in literals(where, scope) if isinstance(v, str)]
     told = keyword(call, "rank", 4) is not None and keyword(call, "world_size", 3) is not None
     if at and all(v.startswith("tcp:") and "rank=" not in v for v in at) and not told:
-        report.add("tcp-init-method", call, scope.module)
+        report.add("address-without-rank", call, scope.module)
 
 
 def check_rank_of_slurm(call, scope, report):
@@ -4018,26 +4033,18 @@ def check_mean(call, scope, report):
     if value is None or not summed or grouped(call) or not is_own_mean(value, scope):
         return
     rest = [n for n in own_nodes(scope.node) if getattr(n, "lineno", 0) >= call.lineno]
-    if any(mentions_world(n, scope) for n in rest):
-        return
-    if any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) and any(x is call for x in ast.walk(n))
-           for n in rest):
-        return
-    bound = [t.id for n in rest if isinstance(n, ast.Assign) and n.value is call for t in n.targets
-             if isinstance(t, ast.Name)]
-    divided = [n for n in rest if isinstance(n, (ast.BinOp, ast.AugAssign)) and isinstance(n.op, (ast.Div, ast.Mult))
-               and any(is_name(x, name) for x in ast.walk(n) for name in bound)]
-    shown = [n for n in rest if isinstance(n, ast.Call) and n is not call and last_name(n) not in (
-        "item", "float", "cpu", "detach")]
-    inside = [x for n in shown for a in n.args for x in ast.walk(a)]
-    used = any(x is call or isinstance(x, ast.Name) and x.id in bound for x in inside)
-    if used and not divided:
+    results = {t.id for n in rest if isinstance(n, ast.Assign) and n.value is call for t in n.targets
+               if isinstance(t, ast.Name)}
+
+    def has_result(node):
+        return any(x is call or isinstance(x, ast.Name) and x.id in results for x in ast.walk(node))
+
+    scaled = any(isinstance(n, ast.expr) and is_world(n) or isinstance(n, (ast.BinOp, ast.AugAssign)) and isinstance(
+        n.op, (ast.Div, ast.Mult)) and has_result(n) for n in rest)
+    used = any(isinstance(n, ast.Call) and n is not call and last_name(n) not in ("item", "float", "cpu", "detach")
+               and any(map(has_result, n.args)) for n in rest)
+    if used and not scaled:
         report.add("means-summed", call, scope.module, given=written(value))
-
-
-def mentions_world(node, scope):
-    return isinstance(node, (ast.Name, ast.Attribute)) and (
-        re.search(r"world|nproc|num_replicas|n_?ranks", last_name(node), re.I) is not None)
 
 
 def is_own_mean(node, scope, depth=0):
@@ -4778,7 +4785,7 @@ def check_spawned(call, function, given, made, scope, report):
         report.add("spawn-without-main-guard", call, module)
 
 
-COPIES = {"dict", "list", "tuple", "copy", "deepcopy", "SimpleNamespace", "Namespace", "partial", "MappingProxyType"}
+KEEPS_ITEMS = {"list", "tuple", "copy", "deepcopy", "partial"}
 
 
 @kept
@@ -4787,43 +4794,35 @@ def unpicklable(node, scope, depth=0) -> str:
     list, or as a field of an object; "" when nothing of the kind is seen."""
     if node is None or depth > 5:
         return ""
-    if isinstance(node, ast.Lambda):
-        return "a lambda"
-    if isinstance(node, ast.GeneratorExp):
-        return "a generator"
-    if isinstance(node, (ast.Dict, ast.List, ast.Tuple)):
-        items = node.values if isinstance(node, ast.Dict) else node.elts
-        return next(filter(None, (unpicklable(v, scope, depth + 1) for v in items)), "")
-    if isinstance(node, ast.Starred):
-        return unpicklable(node.value, scope, depth + 1)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return unpicklable(node.left, scope, depth + 1) or unpicklable(node.right, scope, depth + 1)
-    if isinstance(node, ast.Call):
-        found = definition(node.func, scope)
-        held = [*node.args, *(k.value for k in node.keywords)]
-        if found is None and last_name(node) in COPIES:
-            held += [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
-        elif found is None or not isinstance(found.node, ast.ClassDef):
-            made = returned(found) if found is not None and found.is_function else ()
-            return next(filter(None, (unpicklable(v, s, depth + 1) for v, _, s in made)), "")
-        elif any(name in found.functions for name in ("__getstate__", "__reduce__")):
-            return ""
-        elif not any(last_name(d) == "dataclass" for d in found.node.decorator_list):
-            start = found.functions.get("__init__")
-            held = [n.value for n in own_nodes(start.node) if isinstance(n, ast.Assign) and isinstance(
-                n.value, ast.Lambda) and isinstance(n.targets[0], ast.Attribute)] if start is not None else []
-        return next(filter(None, (unpicklable(v, scope, depth + 1) for v in held)), "")
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return ""
+    if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
+        return "a lambda" if isinstance(node, ast.Lambda) else "a generator"
     inner = definition(node, scope) if isinstance(node, ast.Name) else None
     if inner is not None:
         local = isinstance(inner.node, ast.FunctionDef) and inner.parent.is_function
-        return f"`{last_name(node)}`" if local or isinstance(inner.node, ast.Lambda) else ""
-    values = [(v, s) for v, i, s in values_of(node, scope) if i is None and v is not node]
-    if isinstance(node, ast.Name):
-        values += [(n.value, scope) for n in own_nodes(scope.node) if isinstance(n, ast.Assign) and isinstance(
-            n.targets[0], ast.Subscript) and chain(n.targets[0].value) == [node.id]]
-    return next(filter(None, (unpicklable(v, s, depth + 1) for v, s in values)), "")
+        return f"`{node.id}`" if local or isinstance(inner.node, ast.Lambda) else ""
+    owner = instance_of(node, scope) if isinstance(node, (ast.Name, ast.Attribute, ast.Call)) else None
+    if owner is not None and any(name in owner.functions for name in ("__getstate__", "__reduce__")):
+        return ""
+    held = [(v, s) for values in entries(node, scope)[0].values() for v, s in values
+            if not isinstance(s.node, ast.ClassDef) or is_dataclass(s)]  # what a plain class holds stays with it
+    if not held and isinstance(node, (ast.List, ast.Tuple, ast.Starred)):
+        held = [(v, scope) for v in getattr(node, "elts", None) or [node.value]]
+    elif not held and isinstance(node, ast.Call):
+        function = definition(node.func, scope)
+        if function is not None and function.is_function:
+            held = [(v, s) for v, _, s in returned(function)]
+        elif last_name(node) in KEEPS_ITEMS:  # a generator is used up
+            held = [(v, scope) for v in node.args if not isinstance(v, ast.GeneratorExp)]
+    elif not held and isinstance(node, (ast.Name, ast.Attribute)):
+        values = values_of(node, scope)
+        held = [(part(v, i), s) for v, i, s in values if v is not node]
+        if isinstance(node, ast.Name) and any(v is None for v, _, _ in values):
+            held += [(v, s) for v, _, s in handed(node.id, scope)]
+    return next(filter(None, (unpicklable(v, s, depth + 1) for v, s in held)), "")
+
+
+def is_dataclass(scope):
+    return any(last_name(d) == "dataclass" for d in getattr(scope.node, "decorator_list", ()))
 
 
 def replaced_by(function):
@@ -5840,14 +5839,13 @@ def rule_split(module, report):
             if kind == "seed":
                 seeded.update(dict.fromkeys(families, ranked))
             elif seeded.get(families[0]):
-                at_home = own_place(node, module)
-                report.add("split-by-rank", node if at_home else scope.node, module, name=last_name(node))
+                report.add("split-by-rank", node, module, name=last_name(node))
 
 
 @kept
 def seeds_and_splits(scope) -> list:
     """[(line, "seed" | "split", generators, call, whether it looks at the rank), …] of a function, in the lines of its
-    own calls where a function that it calls does either."""
+    own calls where a function that it calls does either; the call is its own where that function is of another file."""
     found = []
     for call in scope.calls:
         name = library(call.func, scope)
@@ -5862,8 +5860,8 @@ def seeds_and_splits(scope) -> list:
             found.append((call.lineno, "split", (ORDERS[name],), call, False))
         function = definition(call.func, scope) if not name else None
         if function is not None and function.is_function and function is not scope:
-            handed_rank = any(mentions_ranks(a) for a in call.args)
-            found += [(call.lineno, kind, families, node, ranked or handed_rank)
+            at_home = function.module is scope.module
+            found += [(call.lineno, kind, families, node if at_home else call, ranked)
                       for _, kind, families, node, ranked in seeds_and_splits(function) or ()]
     return found
 
@@ -6722,9 +6720,7 @@ def rule_local_stop(module, report):
     for scope in module.scopes:
         for call in scope.calls:
             name = resolve(call.func, scope)
-            if plateau and last_name(call) == "step" and call.args and isinstance(call.func, ast.Attribute) and any(
-                    isinstance(v, ast.Call) and resolve(v.func, s).endswith(".ReduceLROnPlateau")
-                    for v, _, s in values_of(call.func.value, scope)) and origin(call.args[0], scope) == "local":
+            if plateau and steps_on_plateau(call, scope) and origin(call.args[0], scope) == "local":
                 report.add("decision-on-local-value", call, module, name="ReduceLROnPlateau.step")
             if not name.startswith("ignite.handlers."):
                 continue
@@ -6739,6 +6735,13 @@ def rule_local_stop(module, report):
                 tags = {origin(v, s) for v, _, s in returned(function)}
                 if "local" in tags and "reduced" not in tags:
                     report.add("decision-on-local-value", score, module, name=last)
+
+
+def steps_on_plateau(call, scope):
+    """Whether a call gives a value to a ReduceLROnPlateau of torch."""
+    return last_name(call) == "step" and bool(call.args) and isinstance(call.func, ast.Attribute) and any(
+        isinstance(v, ast.Call) and resolve(v.func, s).endswith(".ReduceLROnPlateau")
+        for v, _, s in values_of(call.func.value, scope))
 
 
 SHOWS = {"print", "add_scalar", "add_scalars", "log_message", "write", "log", "log_metric", "log_metrics", "echo",
@@ -6758,22 +6761,17 @@ def rule_result(module, report):
             for value in [*call.args, *(k.value for k in call.keywords)]:
                 tallied = share_counted(value, scope)
                 if tallied is not None and origin(value, scope) == "local" and not mentions_ranks(value):
-                    node, name = tallied
-                    report.add("result-not-reduced", node if own_place(node, module) else call, module, name=name)
+                    report.add("result-not-reduced", tallied[0], module, name=tallied[1])
 
 
 SHARES = re.compile(r"auto_dataloader|sampler")
 
 
-def own_place(node, module):
-    """Whether a node stands in this file."""
-    return any(n is node for s in module.scopes for n in own_nodes(s.node))
-
-
 @kept
 def share_counted(node, scope, depth=0):
     """(expression, name): where what a loop over a rank's share has added up is read, in a value or in what it comes
-    from, with the name of the sum; None when nothing of the kind is seen."""
+    from, or where a function of another file is called that gives it, with the name of the sum; None when nothing of
+    the kind is seen."""
     if node is None or depth > 5:
         return None
     for n in ast.walk(node):
@@ -6786,16 +6784,22 @@ def share_counted(node, scope, depth=0):
                 if item is not None and item is not node and s is scope:
                     found = found or share_counted(item, s, depth + 1)
             for value, s in unpacked_from_call(n, scope):
-                found = found or share_counted(value, s, depth + 1)
+                found = found or here(share_counted(value, s, depth + 1), s, n, scope)
         elif isinstance(n, ast.Call):
             function = definition(n.func, scope)
             if function is not None and function.is_function and not any(
                     e.kind in ("collective", "metric") for e in effects_of(function)):
                 for value, _, s in returned(function):
-                    found = found or share_counted(value, s, depth + 1)
+                    found = found or here(share_counted(value, s, depth + 1), s, n, scope)
         if found:
             return found
     return None
+
+
+def here(found, home, node, scope):
+    """(place, name) of what was found in one function, for another: a place in another file is that of the node which
+    leads there."""
+    return found if found is None or home.module is scope.module else (node, found[1])
 
 
 @kept
@@ -7170,8 +7174,8 @@ GENERIC = {
     "parallel-argument-ignored": "Parallel drops arguments without a word, since there is no nproc_per_node",
     "timeout-not-timedelta": "timeout is not a timedelta",
     "environment-inside-context": "a variable is set in the environment after the group was made",
-    "rank-with-slurm": "initialize is given the rank that SLURM has set",
-    "broadcast-from-another-rank": "broadcast sends what one rank has, and another rank makes the value",
+    "rank-with-slurm": "idist.initialize is given the rank that SLURM has set",
+    "broadcast-from-another-rank": "idist.broadcast sends what one rank has, and another rank makes the value",
     "sharded-twice": "the data are this rank's share already, and a sampler divides them again",
     "split-by-rank": "a split of the data draws from a generator that each rank has seeded for itself",
     "means-summed": "a mean of each rank is summed and not divided by the world size",

@@ -824,7 +824,8 @@ OWN = [  # a rank before each line, as programs write it themselves
         rb"[\[(](?:(?:[pPwWgGrR#]|(?i:proc(?:ess)?|worker|gpu|task|pe))[ :_-]?)?(\d{1,3})(?:/\d+)?[\])]:? ",
         rb"[pPwWgG#](\d{1,3})(?:[:|>\]]| +\|) ",
         rb"(?i:proc(?:ess)?|worker|gpu|task|pe|trainer)[ _-]?(\d{1,3})[ :|>\]]",
-        rb"[\w.]{1,40}[.\[_-](?:[rRpPwWgG]|(?i:proc(?:ess)?|worker|gpu))?_?(\d{1,3})\]?[ :]",  # name of a logger
+        rb"[\w.]{1,40}[._-](?:[rRpPwWgG]|(?i:proc(?:ess)?|worker|gpu))_?(\d{1,3})[ :]",  # in the name of a logger
+        rb"[\w.]{1,40}\[(\d{1,3})\]:? (?=INFO|WARN|ERROR|DEBUG)",
     )
 ]
 
@@ -959,7 +960,7 @@ ENDING = re.compile(  # a last line that says that the work is over
 COUNTED = re.compile(  # the work is over, after so many steps
     r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
     r"(?:iterations|steps|epochs|batches|updates)\b(?! of)"
-    r"|(?i:\b[Rr]ank \d+ (?:has )?(?:finished|done|completed) (?:at|after) (?:iteration|step|epoch) \d+$)"
+    r"|\brank \d+ (?:has )?(?:finished|done|completed) (?:at|after) (?:iteration|step|epoch) \d+$"
 )
 WORK = re.compile(
     r"(?i)\b(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|loss|acc(?:uracy)?|score|train\w*|eval\w*|valid\w*|ranks?"
@@ -1993,7 +1994,7 @@ def in_progress(line):
     if counts:
         return int(counts[-1][0]) < int(counts[-1][1])
     under_way = re.search(r"Engine run starting|(?i:\b(?:step|iter\w*|batch)[\s:=\[#]*\d+)", last)
-    began = re.search(r"(?i)\b(?:resum|restor|restart|load|start(?:ing)? (?:from|at))", last)
+    began = re.search(r"(?i)\b(?:resum|restor|restart|load(?:ed|ing)\b|start(?:ing)? (?:from|at)\b)", last)
     return bool(under_way) and not began and not says_end(last)
 
 

@@ -921,6 +921,27 @@ def training(local_rank):
     loss = idist.all_reduce(losses.mean()) / idist.get_world_size()
     print("loss", loss.item())
 """),
+    "unfit-reduction": Rule(
+        "error", "{name}, is reduced with {given}",
+        "The result is neither the rank's own nor that of all the data, and no error says so.",
+        "Reduce a largest value with `\"MAX\"`, a smallest with `\"MIN\"`, and a count with `\"SUM\"`.",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    worst = torch.tensor([1.0, 3.0 + idist.get_rank()]).max()
+    worst = idist.all_reduce(worst)
+    print("worst", worst.item())
+""",
+        "rank 0 prints `worst 7.0`; rank 1 prints `worst 7.0`",
+        HEAD + """import torch
+
+
+def training(local_rank):
+    worst = torch.tensor([1.0, 3.0 + idist.get_rank()]).max()
+    worst = idist.all_reduce(worst, op="MAX")
+    print("worst", worst.item())
+"""),
     "shuffle-with-sampler": Rule(
         "error", "shuffle=True and a sampler are both given",
         "The loader refuses the pair.",
@@ -3817,6 +3838,7 @@ def rule_calls(module, report):
                 check_reduced_twice(call, scope, report)
                 check_in_place(call, scope, report)
                 check_mean(call, scope, report)
+                check_fit(call, scope, report)
             if last == "all_gather":
                 check_ragged(call, scope, report)
             if last == "broadcast":
@@ -4028,23 +4050,109 @@ def check_rank_of_slurm(call, scope, report):
 
 def check_mean(call, scope, report):
     """A mean over what a rank has, in a sum over the ranks that nobody divides by their number."""
-    value, op = keyword(call, "tensor", 0), keyword(call, "op", 1)
-    summed = op is None or literal(op, scope) == "SUM"
-    if value is None or not summed or grouped(call) or not is_own_mean(value, scope):
+    value = keyword(call, "tensor", 0)
+    if value is None or op_of(call, scope) != "SUM" or grouped(call) or not is_own_mean(value, scope):
         return
+    if is_final(call, scope):
+        report.add("means-summed", call, scope.module, given=written(value))
+
+
+def op_of(call, scope):
+    """The reduction of an all_reduce, None if it is not seen."""
+    op = keyword(call, "op", 1)
+    return "SUM" if op is None else literal(op, scope)
+
+
+def is_final(call, scope):
+    """Whether the result of a call is used, shown or kept, and never divided nor multiplied before."""
     rest = [n for n in own_nodes(scope.node) if getattr(n, "lineno", 0) >= call.lineno]
-    results = {t.id for n in rest if isinstance(n, ast.Assign) and n.value is call for t in n.targets
-               if isinstance(t, ast.Name)}
+    targets = [t for n in rest if isinstance(n, ast.Assign) and any(x is call for x in shells(n.value))
+               for t in n.targets]
+    results = {t.id for t in targets if isinstance(t, ast.Name)}
+    kept = {t.attr if isinstance(t, ast.Attribute) else constant(t.slice) for t in targets
+            if isinstance(t, (ast.Attribute, ast.Subscript))} - {None}
 
     def has_result(node):
         return any(x is call or isinstance(x, ast.Name) and x.id in results for x in ast.walk(node))
 
+    def has_kept(node):
+        return any(isinstance(x, ast.Attribute) and x.attr in kept or isinstance(x, ast.Subscript) and constant(
+            x.slice) in kept for x in ast.walk(node))
+
     scaled = any(isinstance(n, ast.expr) and is_world(n) or isinstance(n, (ast.BinOp, ast.AugAssign)) and isinstance(
         n.op, (ast.Div, ast.Mult)) and has_result(n) for n in rest)
-    used = any(isinstance(n, ast.Call) and n is not call and last_name(n) not in ("item", "float", "cpu", "detach")
-               and any(map(has_result, n.args)) for n in rest)
-    if used and not scaled:
-        report.add("means-summed", call, scope.module, given=written(value))
+    scaled |= bool(kept) and any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) and has_kept(n)
+                                 for s in scope.module.scopes for n in own_nodes(s.node))
+    used = bool(kept) or any(isinstance(n, ast.Call) and n is not call and last_name(n) not in KEEPS_VALUE and any(
+        map(has_result, n.args)) for n in rest)
+    return used and not scaled
+
+
+KEEPS_VALUE = ("item", "float", "cpu", "detach", "tolist")
+
+
+def shells(node) -> list:
+    """A value, and what it is without `.item()`, float(…) and the like, from the outermost to the bare one."""
+    if not isinstance(node, ast.Call) or last_name(node) not in KEEPS_VALUE:
+        return [node]
+    inner = node.args[0] if node.args else getattr(node.func, "value", None)
+    return [node, *shells(inner)] if inner is not None else [node]
+
+
+def check_fit(call, scope, report):
+    """A largest or smallest value in a sum over the ranks; a count of which the largest divides a sum of all ranks."""
+    value, op = keyword(call, "tensor", 0), op_of(call, scope)
+    if value is None or grouped(call):
+        return
+    kind = is_extreme(value, scope) if op == "SUM" else ""
+    if kind and is_final(call, scope):
+        return report.add("unfit-reduction", call, scope.module, f"{written(value)}, a {kind} of this rank", op)
+    if op not in ("MAX", "MIN"):
+        return
+    names = {t.id for n in own_nodes(scope.node) if isinstance(n, ast.Assign) and any(
+        x is call for x in shells(n.value)) for t in n.targets if isinstance(t, ast.Name)}
+    for n in own_nodes(scope.node):
+        if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) and any(
+                x is call or isinstance(x, ast.Name) and x.id in names for x in shells(n.right)) and any(
+                is_all_reduce(v, s) and op_of(v, s) == "SUM" for v, s in sources(shells(n.left)[-1], scope)):
+            return report.add("unfit-reduction", call, scope.module,
+                              f"{written(value)}, by which a sum over the ranks is divided", op)
+
+
+def is_all_reduce(node, scope):
+    bare = shells(node)[-1]
+    return isinstance(bare, ast.Call) and resolve(bare.func, scope) == IDIST + "all_reduce"
+
+
+def is_extreme(node, scope, so_far=None, depth=0):
+    """"maximum" or "minimum" where a value is that of this rank's numbers, else "": of all numbers at once, or of one
+    after the other, where `so_far` is the name of what the last one is compared with. A number with a limit,
+    `min(count, 100)`, is none.
+    """
+    values = None
+    if isinstance(node, ast.Name):
+        values = [(v, s) for v, i, s in values_of(node, scope)
+                  if v is not None and i is None and v.lineno < node.lineno]
+    elif isinstance(node, ast.Attribute) and last_name(node.value) == "state":
+        values = [(v, s) for v, s in kept_by_hand(node, scope) if not is_all_reduce(v, s)]
+    if values is not None:
+        found = {is_extreme(v, s, chain(node), depth + 1) for v, s in values if constant(v) is None and depth < 3}
+        return found.pop() if len(found) == 1 else ""
+    if not isinstance(node, ast.Call) or depth > 6:
+        return ""
+    numbers = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+    if last_name(node) in EXTREMES:
+        compared = so_far is not None and any(chain(a) == so_far for a in numbers)
+        alone = len(node.args) < 2 and not any(constant(a) is not None for a in node.args)
+        return EXTREMES[last_name(node)] if compared or alone and not node.keywords else ""
+    if last_name(node) in (*KEEPS_VALUE, "tensor", "as_tensor", "to"):
+        return is_extreme(node.args[0] if last_name(node) in ("tensor", "as_tensor", "float") and node.args
+                          else numbers[-1], scope, so_far, depth + 1) if numbers else ""
+    return ""
+
+
+EXTREMES = {"max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "maximum": "maximum",
+            "minimum": "minimum"}
 
 
 def is_own_mean(node, scope, depth=0):
@@ -7179,6 +7287,7 @@ GENERIC = {
     "sharded-twice": "the data are this rank's share already, and a sampler divides them again",
     "split-by-rank": "a split of the data draws from a generator that each rank has seeded for itself",
     "means-summed": "a mean of each rank is summed and not divided by the world size",
+    "unfit-reduction": "a value is reduced with an operation that does not give that value of all ranks",
     "result-not-reduced": "a result is of this rank's share of the data, and is shown for all of them",
     "spawn-unpicklable": "the processes are started with something that they cannot be given",
     "unknown-argument": "a call of idist is given an argument that it does not take",

@@ -428,3 +428,16 @@ def test_who_says_goodbye_after_its_share_has_left(tmp_path):
     end += lost(2, "all_gather").replace("[rank2]: ", "")
     assert judged(tmp_path, steps + bye + end)["guilty_ranks"] == [1]
     assert judged(tmp_path, steps + end)["guilty_ranks"] == []
+
+
+def test_the_rank_that_is_in_an_evaluator_of_its_own(tmp_path):
+    starts = "".join(f"INFO|trainer|r{r}| Engine run starting with max_epochs=5.\n" for r in (2, 0, 1))
+    ended = "".join(f"INFO|trainer|r{r}| Epoch[1] Complete. Time taken: 00:00:00.108\n" for r in (1, 2))
+    alone = "INFO|evaluator|r0| Engine run starting with max_epochs=1.\n"
+    end = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    end += "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 12 vs 8.\n"
+    end += "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGABRT\n"
+    found = judged(tmp_path, starts + ended + alone + end)
+    assert found["guilty_ranks"] == [0] and "another engine" in found["text"], found
+    for both in (ended.replace("Epoch[1] Complete", "Epoch begins"), ended + alone.replace("r0", "r1")):
+        assert judged(tmp_path, starts + both + alone + end)["guilty_ranks"] == []

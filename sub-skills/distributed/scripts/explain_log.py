@@ -826,6 +826,7 @@ OWN = [  # a rank before each line, as programs write it themselves
         rb"(?i:proc(?:ess)?|worker|gpu|task|pe|trainer)[ _-]?(\d{1,3})[ :|>\]]",
         rb"[\w.]{1,40}[._-](?:[rRpPwWgG]|(?i:proc(?:ess)?|worker|gpu))_?(\d{1,3})[ :]",  # in the name of a logger
         rb"[\w.]{1,40}\[(\d{1,3})\]:? (?=INFO|WARN|ERROR|DEBUG)",
+        rb"(?:[\w.]{1,40} ?\| ?){1,3}[rRpPwWgG#]?(\d{1,3}) ?\|",  # a field between bars
     )
 ]
 
@@ -2189,6 +2190,8 @@ def mismatch(case):
     elif guilty := few_bytes(found, aborted, case):
         at = next(e for e in case.echoes if called(e) == "backward")
         text += f": {ranks_text(guilty)} was in one of a few bytes, the others in backward at {place_text(at.frames)}"
+    elif guilty := in_another_engine(case):
+        text += f"; {ranks_text(guilty)} had begun to run another engine, the others went on without it"
     elif aborted and len(aborted) * 2 > case.world > 2:
         guilty = sorted(case.ranks - aborted)
         text += f"; {ranks_text(aborted)} met what {ranks_text(guilty)} sent"
@@ -2222,6 +2225,22 @@ def few_bytes(found, aborted, case):
     elsewhere = [e for e in case.echoes if site(e) and called(e) != "backward"]
     alone = len(aborted) == 1 and not aborted & lost and not elsewhere
     return sorted(aborted) if alone and sizes and max(sizes) <= 64 and len(lost) >= min(2, case.world - 1) > 0 else []
+
+
+def in_another_engine(case):
+    """The one rank that began to run an engine within an epoch which the others, by their lines, ended without."""
+    begun, ended, last = {}, {}, {}
+    for rank, lane in case.lines.items():
+        said = [w for w in lane.recent if re.search(r"Engine run starting|\bEpoch\[#\] Complete", w)]
+        begun[rank] = sum("starting" in w for w in said)
+        ended[rank] = len(said) - begun[rank]
+        last[rank] = said[-1] if said else ""
+    inside = [rank for rank, words in last.items() if "starting" in words]
+    if len(inside) != 1 or len(last) < max(2, case.world):
+        return []
+    others = set(last) - set(inside)
+    return inside if all(
+        ended[r] > ended[inside[0]] and begun[r] < begun[inside[0]] for r in others) else []
 
 
 FORGAVE = re.compile(

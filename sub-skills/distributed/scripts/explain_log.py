@@ -2213,6 +2213,7 @@ def mismatch(case):
         )
     else:
         confidence = "medium"
+    apart = guilty and confidence == "medium" and (odd or not shapes)
     if named and not odd:
         text = fold(found[0].end)[:300]
     return Verdict(
@@ -2223,7 +2224,14 @@ def mismatch(case):
         text + ".",
         confidence,
         [*found[:2], *waits[:2]],
+        SAME_CALLS if apart else "",
     )
+
+
+SAME_CALLS = (
+    "the same collectives on all ranks in the same order: the same number of batches (a distributed sampler, or "
+    "`epoch_length=` in `run`), no call that one rank makes alone, and no error that one rank forgives itself."
+)
 
 
 def few_bytes(found, aborted, case):
@@ -3971,8 +3979,8 @@ COPY = r"""
 **Means** `idist.broadcast` sends numbers as 32-bit floats: 16777217 arrives as 16777216.0, on the source too. **Check**
 **Fix** broadcast a tensor: `torch.tensor(value)`. **Check**
 ### `op.preamble.length <= op.nbytes`
-**Means** gloo ended a rank (exit code -6): in one collective the ranks had different shapes or dtypes; also `EpochMetric` and its kin with different numbers of samples. `gloo::EnforceNotMet` is thrown in the rank with the shorter tensor; its numbers are the bytes sent by the other and those awaited, of a part of it: `18 vs 12` where `all_gather` met 3 × 3 and 2 × 3 float32. The other rank sees a reset connection or, worse, goes on with garbage; equal sizes of other shape pass unnoticed. **Check**
-**Fix** same dtype and shape; for lengths that differ `idist.all_gather_tensors_with_shapes(t, shapes)` with `shapes = idist.all_gather(list(t.shape))`. **Check**
+**Means** gloo ended a rank (exit code -6): in one collective the ranks had different shapes or dtypes; also `EpochMetric` and its kin with different numbers of samples. Or they were in different collectives: one had left its loop, or ran an evaluation that the others did not. `gloo::EnforceNotMet` is thrown in the rank with the shorter tensor; its numbers are the bytes sent by the other and those awaited, of a part of it: `18 vs 12` where `all_gather` met 3 × 3 and 2 × 3 float32. The other rank sees a reset connection or, worse, goes on with garbage; equal sizes of other shape pass unnoticed. **Check**
+**Fix** same dtype and shape; for lengths that differ `idist.all_gather_tensors_with_shapes(t, shapes)` with `shapes = idist.all_gather(list(t.shape))`; of different collectives: [the same number of batches](#hangs-at-the-last-batch-of-an-epoch), [the same calls in the same order](#hangs-with-the-ranks-in-different-places). **Check**
 ### `Unhandled input type <class '…'>`
 **Means** `idist.all_reduce` takes tensors and numbers, `idist.broadcast` also str and Path; no list, dict or array. On the other ranks this is a hang or a closed connection. **Check**
 **Fix** `torch.as_tensor(x)`; objects go through `idist.all_gather`. **Check**

@@ -296,8 +296,15 @@ def shapes_differ(entry):
         metric.update((torch.ones(n, 1), torch.ones(n, 1)))
         return metric.compute()
 
+    def uneven(rank):
+        for _ in range(2 + rank):
+            idist.all_reduce(torch.ones(5000))
+        return [idist.all_reduce(1) for _ in range(2)]
+
     programs = (
         lambda rank: idist.all_gather(torch.ones(2 + rank, 3)),
+        uneven,
+        lambda rank: idist.all_reduce(torch.ones(5000) if rank else 1),
         lambda rank: idist.all_reduce(torch.ones(5000 + 4000 * rank)),
         lambda rank: idist.all_reduce(torch.ones(2, dtype=torch.float64 if rank else torch.float32)),
         epoch_metric,
@@ -320,6 +327,9 @@ def shapes_differ(entry):
     entry.says(
         f"gloo ended a rank (exit code {aborted[0].exit_code}): in one collective the ranks had different shapes"
     )
+    entry.says("Or they were in different collectives: one had left its loop, or ran an evaluation that the others did")
+    entry.says("that the others did not.")
+    entry.says("of different collectives: the same number of batches, the same calls in the same order.")
     entry.says("different shapes or dtypes; also EpochMetric and its kin with different numbers of samples.")
     unnoticed = values(run_world(2, lambda rank: idist.all_gather(torch.ones((2, 3) if rank else (3, 2))).shape))
     assert list(map(tuple, unnoticed)) == [(6, 2), (4, 3)]
@@ -332,7 +342,8 @@ def shapes_differ(entry):
         return [tuple(t.shape) for t in evaluate(gather, **names)]
 
     assert values(run_world(2, fixed)) == [[(2, 3), (3, 3)]] * 2
-    entry.says(f"for lengths that differ {gather} with {shapes}.", "each rank holds a list of all tensors")
+    entry.says(f"for lengths that differ {gather} with {shapes}; of different collectives: the same")
+    entry.says("each rank holds a list of all tensors")
     entry.says("The other rank sees a reset connection or, worse, goes on with garbage")
     entry.says("print shape and dtype on each rank just before. Fix same dtype and shape")
 

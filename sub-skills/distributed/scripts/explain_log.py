@@ -312,7 +312,7 @@ def find_sources(paths):
             found = files_under(path)
             if not found:
                 raise UsageError(f"{path}: no readable file in this folder")
-            sources += group_files(found, path)
+            sources += group_files(found)
         elif not os.path.exists(path):
             raise UsageError(f"{path}: no such file")
         else:
@@ -322,7 +322,7 @@ def find_sources(paths):
                 raise UsageError(f"{path}: {e.strerror or e}") from None
             sources.append(path)
     given = [s for s in sources if isinstance(s, str)]
-    return [s for s in sources if not isinstance(s, str)] + group_files(given, None)
+    return [s for s in sources if not isinstance(s, str)] + group_files(given)
 
 
 SKIPPED = re.compile(
@@ -351,7 +351,7 @@ def files_under(folder):
 ROTATED = re.compile(r"^(?P<base>.+?)(?:\.(?P<n>\d{1,3})|-(?P<day>\d{8}(?:-?\d{4,6})?))?(?P<gz>\.gz)?$")
 
 
-def group_files(paths, folder):
+def group_files(paths):
     """Rotated files joined, oldest first; ranks read from the names."""
     groups, names = {}, {os.path.basename(p) for p in paths}
     for path in paths:
@@ -374,8 +374,7 @@ def group_files(paths, folder):
     sources = []
     for key, parts in sorted(groups.items(), key=lambda item: natural(item[0])):
         ordered = [p for _, p in sorted(parts)]
-        name = os.path.relpath(ordered[-1], folder) if folder else ordered[-1]
-        sources.append(Source(name, ordered, ranks.get(key), sum(os.path.getsize(p) for p in ordered)))
+        sources.append(Source(ordered[-1], ordered, ranks.get(key), sum(os.path.getsize(p) for p in ordered)))
     return sources
 
 
@@ -3414,7 +3413,8 @@ def as_json(verdict):
             break
         report["fix"], report["text"] = short(verdict.fix, limit), short(verdict.text, limit + 100)
         report["evidence"] = [
-            {**e, "text": short(e["text"], limit // 2), "file": e["file"][-80:]} for e in verdict.evidence[:lines]
+            {**e, "text": short(e["text"], limit // 2), "file": end_of_path(e["file"])}
+            for e in verdict.evidence[:lines]
         ]
         for key in ("victims", "guilty_ranks"):
             if len(report[key]) > 64:  # the first ones; all of them as ranges
@@ -3422,6 +3422,14 @@ def as_json(verdict):
                 report[key] = report[key][:64]
         text = json.dumps(report, ensure_ascii=False)
     return text
+
+
+def end_of_path(path, room=100):
+    """A path, as its last folders and its file where it is long."""
+    if len(path) <= room:
+        return path
+    cut = path.find("/", len(path) - room + 1)
+    return "…" + path[cut if cut >= 0 else len(path) - room + 1 :]
 
 
 def as_text(verdict):
@@ -3437,7 +3445,7 @@ def as_text(verdict):
         lines.append(f"victims: {ranks_text(verdict.victims)}; at fault: not known")
     if verdict.cause:
         lines.append(f"cause: {verdict.cause}")
-    lines += [f"  {e['file'][-60:]}:{e['line']}: {short(e['text'], 150)}" for e in verdict.evidence[:5]]
+    lines += [f"  {end_of_path(e['file'])}:{e['line']}: {short(e['text'], 150)}" for e in verdict.evidence[:5]]
     if verdict.fix:
         lines.append(("fix: " if verdict.cause or verdict.outcome == "succeeded" else "") + short(verdict.fix, 420))
     if verdict.see:
@@ -3980,7 +3988,7 @@ COPY = r"""
 **Fix** broadcast a tensor: `torch.tensor(value)`. **Check**
 ### `op.preamble.length <= op.nbytes`
 **Means** gloo ended a rank (exit code -6): in one collective the ranks had different shapes or dtypes; also `EpochMetric` and its kin with different numbers of samples. Or they were in different collectives: one had left its loop, or ran an evaluation that the others did not. `gloo::EnforceNotMet` is thrown in the rank with the shorter tensor; its numbers are the bytes sent by the other and those awaited, of a part of it: `18 vs 12` where `all_gather` met 3 × 3 and 2 × 3 float32. The other rank sees a reset connection or, worse, goes on with garbage; equal sizes of other shape pass unnoticed. **Check**
-**Fix** same dtype and shape; for lengths that differ `idist.all_gather_tensors_with_shapes(t, shapes)` with `shapes = idist.all_gather(list(t.shape))`; of different collectives: [the same number of batches](#hangs-at-the-last-batch-of-an-epoch), [the same calls in the same order](#hangs-with-the-ranks-in-different-places). **Check**
+**Fix** same dtype and shape; for lengths that differ `idist.all_gather_tensors_with_shapes(t, shapes)` with `shapes = idist.all_gather(list(t.shape))`; for different collectives [Hangs at the last batch of an epoch](#hangs-at-the-last-batch-of-an-epoch) and [Hangs with the ranks in different places](#hangs-with-the-ranks-in-different-places). **Check**
 ### `Unhandled input type <class '…'>`
 **Means** `idist.all_reduce` takes tensors and numbers, `idist.broadcast` also str and Path; no list, dict or array. On the other ranks this is a hang or a closed connection. **Check**
 **Fix** `torch.as_tensor(x)`; objects go through `idist.all_gather`. **Check**

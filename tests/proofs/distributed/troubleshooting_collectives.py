@@ -329,7 +329,7 @@ def shapes_differ(entry):
     )
     entry.says("Or they were in different collectives: one had left its loop, or ran an evaluation that the others did")
     entry.says("that the others did not.")
-    entry.says("of different collectives: the same number of batches, the same calls in the same order.")
+    entry.says("for different collectives Hangs at the last batch of an epoch and Hangs with the ranks in different")
     entry.says("different shapes or dtypes; also EpochMetric and its kin with different numbers of samples.")
     unnoticed = values(run_world(2, lambda rank: idist.all_gather(torch.ones((2, 3) if rank else (3, 2))).shape))
     assert list(map(tuple, unnoticed)) == [(6, 2), (4, 3)]
@@ -342,7 +342,7 @@ def shapes_differ(entry):
         return [tuple(t.shape) for t in evaluate(gather, **names)]
 
     assert values(run_world(2, fixed)) == [[(2, 3), (3, 3)]] * 2
-    entry.says(f"for lengths that differ {gather} with {shapes}; of different collectives: the same")
+    entry.says(f"for lengths that differ {gather} with {shapes}; for different collectives")
     entry.says("each rank holds a list of all tensors")
     entry.says("The other rank sees a reset connection or, worse, goes on with garbage")
     entry.says("print shape and dtype on each rank just before. Fix same dtype and shape")

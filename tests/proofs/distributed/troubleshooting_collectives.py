@@ -329,7 +329,8 @@ def shapes_differ(entry):
     )
     entry.says("Or they were in different collectives: one had left its loop, or ran an evaluation that the others did")
     entry.says("that the others did not.")
-    entry.says("for different collectives Hangs at the last batch of an epoch and Hangs with the ranks in different")
+    entry.says("for different collectives Hangs at the last batch of an epoch")
+    entry.says("and Hangs with the ranks in different places.")
     entry.says("different shapes or dtypes; also EpochMetric and its kin with different numbers of samples.")
     unnoticed = values(run_world(2, lambda rank: idist.all_gather(torch.ones((2, 3) if rank else (3, 2))).shape))
     assert list(map(tuple, unnoticed)) == [(6, 2), (4, 3)]
